@@ -1,0 +1,44 @@
+"""Package metadata. The distribution is ``keras-transformer-translation``; it imports as ``keras_transformer``."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "keras_transformer/__init__.py").read_text("utf-8"))[1]
+
+setup(
+    name="keras-transformer-translation",
+    version=VERSION,
+    description='The Transformer of "Attention Is All You Need" for TensorFlow and Keras 3: train, evaluate, serve.',
+    long_description=(ROOT / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.14",
+    packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    install_requires=[
+        "tensorflow>=2.21,<2.22",
+        "keras>=3.15,<3.16",
+        "tensorflow-text>=2.21,<2.22",
+        "tensorflow-datasets>=4.9.10,<5",
+        "importlib_resources>=6",  # tensorflow-datasets imports it without declaring it
+        "numpy>=2,<3",
+        "sentencepiece>=0.2.1,<0.3",
+        "sacrebleu>=2.5,<3",
+        "tensorboard>=2.20,<3",
+        "tyro>=1,<2",
+    ],
+    extras_require={
+        "test": ["pytest>=9,<10", "hypothesis>=6,<7", "ruff>=0.15,<1", "build>=1.2,<2"],
+        "oracle": ["torch==2.13.*"],
+        "dev": ["pre-commit>=4,<5"],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
+)

@@ -1,0 +1,163 @@
+"""The decoder and its layer."""
+
+import keras
+
+from keras_transformer.layers.transformer_layer import Stack, TransformerLayer, split_mask
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class DecoderLayer(TransformerLayer):
+    """Causal self-attention, attention to the memory, a feed-forward network (paper, section 3.1).
+
+    The constructor is that of `TransformerLayer`: `num_heads`, `feed_forward_dim`, and the rest by keyword.
+
+    Shapes: B batch, T target positions, S source positions, D width (d_model).
+
+    Call arguments:
+        inputs: tensor [B, T, D].
+        memory: the encoder's output [B, S, D'], or what `project_memory` made of it.
+        inputs_mask: real target tokens [B, T], or for each query [B, T, T], True = may be attended to; the causal
+            mask is always added. Keras fills it in from an implicit mask of `inputs`; an explicit argument wins.
+        memory_mask: real source tokens [B, S], or for each query [B, T, S]; likewise.
+        cache: keys and values of earlier positions, as `start_cache` makes them. `inputs` are then the positions
+            from `cache_index` on.
+        cache_index: integer, the position of the first of `inputs`. Required with `cache`.
+        training: whether to drop.
+
+    Returns:
+        A tensor [B, T, D]; with a cache, that and the new cache.
+
+    Raises:
+        ValueError: on a bad size; D must be divisible by `num_heads` unless `key_dim` is given.
+    """
+
+    def build(self, inputs_shape, memory_shape):
+        self.self_attention = self._attention("self_attention", inputs_shape, inputs_shape)
+        self.self_attention_residual = self._residual("self_attention_residual", inputs_shape)
+        self.cross_attention = self._attention("cross_attention", inputs_shape, memory_shape)
+        self.cross_attention_residual = self._residual("cross_attention_residual", inputs_shape)
+        self.feed_forward = self._feed_forward(inputs_shape)
+        self.feed_forward_residual = self._residual("feed_forward_residual", inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        memory,
+        inputs_mask=None,
+        memory_mask=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        target_mask, self_attention_mask = split_mask(inputs_mask)
+        source_mask, cross_attention_mask = split_mask(memory_mask)
+
+        def attend_to_self(x):
+            return self.self_attention(
+                x,
+                x,
+                value_mask=target_mask,
+                attention_mask=self_attention_mask,
+                use_causal_mask=True,
+                cache=cache,
+                cache_index=cache_index,
+                training=training,
+            )
+
+        def attend_to_memory(x):
+            return self.cross_attention(
+                x, memory, value_mask=source_mask, attention_mask=cross_attention_mask, training=training
+            )
+
+        def feed_forward(x):
+            return self.feed_forward(x, training=training)
+
+        outputs = self.self_attention_residual(inputs, sublayer=attend_to_self, training=training)
+        if cache is not None:
+            outputs, cache = outputs
+        outputs = self.cross_attention_residual(outputs, sublayer=attend_to_memory, training=training)
+        outputs = self.feed_forward_residual(outputs, sublayer=feed_forward, training=training)
+        return outputs if cache is None else (outputs, cache)
+
+    def project_memory(self, memory):
+        """Project the memory's keys and values once for all steps; `call` takes the result as `memory`."""
+        return self.cross_attention.project(memory)
+
+    def start_cache(self, batch_size, max_length):
+        """Make an empty cache for `max_length` target positions of `batch_size` rows."""
+        return self.self_attention.start_cache(batch_size, max_length)
+
+    def compute_mask(self, inputs, previous_mask):
+        return split_mask(previous_mask)[0]
+
+    def compute_output_shape(self, inputs_shape, memory_shape):
+        return inputs_shape
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Decoder(Stack):
+    """A stack of `num_layers` decoder layers (paper, section 3.1).
+
+    Args:
+        layer: an unbuilt `DecoderLayer`, the pattern of them all. A pre-norm stack ends in one more norm, a post-norm
+            stack does not.
+        num_layers: number of layers, N in the paper (6 in its base model).
+
+    Call arguments:
+        inputs: tensor [B, T, D], embedded tokens, shifted right by one.
+        memory: the encoder's output [B, S, D'], or what `project_memory` made of it.
+        inputs_mask, memory_mask: as for `DecoderLayer`.
+        cache: list of one cache a layer, as `start_cache` makes it.
+        cache_index: integer, the position of the first of `inputs`. Required with `cache`.
+        training: whether to drop.
+
+    Returns:
+        A tensor [B, T, D]; with a cache, that and the new cache.
+    """
+
+    def build(self, inputs_shape, memory_shape):
+        for layer in self.layers:
+            layer.build(inputs_shape, memory_shape)
+        self._build_final_norm(inputs_shape)
+
+    def call(
+        self,
+        inputs,
+        memory,
+        inputs_mask=None,
+        memory_mask=None,
+        cache=None,
+        cache_index=None,
+        training=None,
+    ):
+        outputs, new_cache = inputs, []
+        for index, layer in enumerate(self.layers):
+            outputs = layer(
+                outputs,
+                memory[index] if isinstance(memory, list) else memory,
+                inputs_mask=inputs_mask,
+                memory_mask=memory_mask,
+                cache=None if cache is None else cache[index],
+                cache_index=cache_index,
+                training=training,
+            )
+            if cache is not None:
+                outputs, layer_cache = outputs
+                new_cache.append(layer_cache)
+        if self.norm_first:
+            outputs = self.final_norm(outputs)
+        return outputs if cache is None else (outputs, new_cache)
+
+    def project_memory(self, memory):
+        """Project the memory's keys and values once for all steps, a mapping a layer."""
+        return [layer.project_memory(memory) for layer in self.layers]
+
+    def start_cache(self, batch_size, max_length):
+        """Make an empty cache for `max_length` target positions of `batch_size` rows, a mapping a layer."""
+        return [layer.start_cache(batch_size, max_length) for layer in self.layers]
+
+    def compute_mask(self, inputs, previous_mask):
+        return split_mask(previous_mask)[0]
+
+    def compute_output_shape(self, inputs_shape, memory_shape):
+        return inputs_shape

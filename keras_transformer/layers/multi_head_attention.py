@@ -1,0 +1,238 @@
+"""Multi-head scaled dot-product attention with an optional key/value cache."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.masks import causal_mask
+
+# Added to the float32 scores of masked positions: finite, and far enough below any score that exp() gives exactly 0.
+_MASKED_SCORE = -1e9
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Attention of `num_heads` heads over projected queries, keys and values (paper, section 3.2).
+
+    Each head computes `softmax(Q K^T / sqrt(d_k)) V`; the heads are concatenated and projected. Scores and softmax
+    are float32 in every precision policy. The call follows `keras.layers.MultiHeadAttention`: masks are boolean (or
+    0/1 numbers) and **True means "may attend"**. A query with nothing to attend to gets zero weights and a zero
+    weighted sum, never NaN.
+
+    Shapes: B batch, T query positions, S key positions, D widths of the inputs, H heads.
+
+    Args:
+        num_heads: number of heads, h in the paper.
+        key_dim: width of queries and keys per head, d_k. Defaults to the query's width / `num_heads`.
+        value_dim: width of values per head, d_v. Defaults to `key_dim`.
+        output_dim: width of the output. Defaults to the query's width.
+        dropout: share of the attention weights dropped while training. Defaults to 0, as in the paper.
+        use_bias: whether the four projections add a bias. Defaults to `False`, as in the paper.
+        kernel_initializer: initializer of the four kernels. Defaults to `"glorot_uniform"`.
+
+    Call arguments:
+        query: tensor [B, T, D].
+        value: tensor [B, S, D], or what `project` returned for one.
+        key: tensor [B, S, D]. Defaults to `value`.
+        query_mask: [B, T], passed on to the next layer; it changes no weight.
+        value_mask: [B, S], the values that may be attended to. Keras fills it in when `value` carries an implicit
+            mask; an explicit argument wins.
+        key_mask: [B, S], likewise for `key`.
+        attention_mask: [B, T, S] or [B, 1 or H, T, S]; combined with the other masks by logical and.
+        use_causal_mask: whether position t sees only positions up to t. With a cache, t counts from `cache_index`.
+        cache: mapping with `"key"` [B, H, L, d_k] and `"value"` [B, H, L, d_v], as made by `start_cache`. The keys
+            and values of this call are written at `cache_index` and the queries attend to the cache; positions after
+            the last one written must be masked, which `use_causal_mask=True` does. `value_mask` and `key_mask` do
+            not apply: every position written counts as real.
+        cache_index: integer, the position of the first query. Required with `cache`.
+        return_attention_scores: whether to return the weights too.
+        training: whether to drop weights.
+
+    Returns:
+        A tensor [B, T, output_dim]; then, if asked for, the weights [B, H, T, S] (before dropout); then, if a cache
+        was given, the new cache.
+
+    Raises:
+        ValueError: if a size is not positive, the query's width is not divisible by `num_heads` while `key_dim` is
+            unset, a mask has the wrong rank, or `cache` comes without `cache_index`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        output_dim=None,
+        dropout=0.0,
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        sizes = {"num_heads": num_heads, "key_dim": key_dim, "value_dim": value_dim, "output_dim": output_dim}
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={size}")
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.output_dim = output_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        query_dim = query_shape[-1]
+        if self.key_dim is None and query_dim % self.num_heads:
+            raise ValueError(
+                "The width of `query` (d_model) must be divisible by `num_heads` unless `key_dim` is given. "
+                f"Received: width {query_dim}, num_heads={self.num_heads}"
+            )
+        self._key_dim = self.key_dim or query_dim // self.num_heads
+        self._value_dim = self.value_dim or self._key_dim
+        key_shape = value_shape if key_shape is None else key_shape
+        heads_shape = (*query_shape[:-1], self.num_heads * self._value_dim)
+        self.query_projection = self._projection("query", self.num_heads * self._key_dim, query_shape)
+        self.key_projection = self._projection("key", self.num_heads * self._key_dim, key_shape)
+        self.value_projection = self._projection("value", self.num_heads * self._value_dim, value_shape)
+        self.output_projection = self._projection("output", self.output_dim or query_dim, heads_shape)
+        self.weights_dropout = Dropout(self.dropout, dtype=self.dtype_policy, name="weights_dropout")
+
+    def _projection(self, name, units, input_shape):
+        dense = keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build(input_shape)
+        return dense
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        cache=None,
+        cache_index=None,
+        return_attention_scores=False,
+        training=None,
+    ):
+        if cache is not None and cache_index is None:
+            raise ValueError("`cache` needs `cache_index`, the position of the first query. Received: None")
+        queries = self._split_heads(self.query_projection(query))  # [B, H, T, d_k]
+        projected = value if isinstance(value, dict) else self.project(value, key)
+        if cache is not None:
+            projected = {name: _write(cache[name], projected[name], cache_index) for name in ("key", "value")}
+            value_mask = key_mask = None  # they cover this call's positions, not the cache's
+
+        mask = _combine_masks(value_mask, key_mask, attention_mask)
+        if use_causal_mask:
+            start = 0 if cache is None else cache_index
+            causal = causal_mask(ops.shape(queries)[2], ops.shape(projected["key"])[2], start)[:, None]  # [1, 1, T, S]
+            mask = causal if mask is None else ops.logical_and(mask, causal)
+
+        attended, weights = self._attend(queries, projected["key"], projected["value"], mask, training)
+        outputs = [self.output_projection(self._join_heads(attended))]  # [B, T, D]
+        if return_attention_scores:
+            outputs.append(weights if mask is None else ops.where(mask, weights, 0.0))
+        if cache is not None:
+            outputs.append(projected)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def project(self, value, key=None):
+        """Project keys and values once, to attend to them many times.
+
+        Args:
+            value: tensor [B, S, D].
+            key: tensor [B, S, D]. Defaults to `value`.
+
+        Returns:
+            Mapping with `"key"` [B, H, S, d_k] and `"value"` [B, H, S, d_v]; `call` takes it as `value`.
+        """
+        return {
+            "key": self._split_heads(self.key_projection(value if key is None else key)),
+            "value": self._split_heads(self.value_projection(value)),
+        }
+
+    def start_cache(self, batch_size, max_length):
+        """Make an empty cache for `max_length` positions of `batch_size` rows."""
+
+        def empty(width):
+            return ops.zeros((batch_size, self.num_heads, max_length, width), dtype=self.compute_dtype)
+
+        return {"key": empty(self._key_dim), "value": empty(self._value_dim)}
+
+    def _attend(self, queries, keys, values, mask, training):
+        queries = queries * ops.cast(self._key_dim**-0.5, queries.dtype)
+        scores = ops.matmul(queries, ops.swapaxes(keys, 2, 3))  # [B, H, T, S]
+        scores = ops.cast(scores, "float32")
+        if mask is not None:
+            scores = scores + ops.where(mask, 0.0, _MASKED_SCORE)
+        weights = ops.softmax(scores, axis=-1)
+        dropped = self.weights_dropout(ops.cast(weights, values.dtype), training=training)
+        attended = ops.matmul(dropped, values)  # [B, H, T, d_v]
+        if mask is not None:
+            # The softmax of a fully masked row is uniform; such a row has attended to nothing.
+            attended = ops.where(ops.any(mask, axis=-1, keepdims=True), attended, 0.0)
+        return attended, weights
+
+    def _split_heads(self, x):
+        batch_size, length = ops.shape(x)[0], ops.shape(x)[1]
+        x = ops.reshape(x, (batch_size, length, self.num_heads, x.shape[-1] // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))  # [B, H, T, d]
+
+    def _join_heads(self, x):
+        batch_size, length = ops.shape(x)[0], ops.shape(x)[2]
+        x = ops.transpose(x, (0, 2, 1, 3))
+        return ops.reshape(x, (batch_size, length, self.num_heads * self._value_dim))  # [B, T, H * d_v]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def _combine_masks(value_mask, key_mask, attention_mask):
+    """Merge the masks to one boolean tensor that broadcasts to [B, H, T, S], or None."""
+    combined = None
+    for name, mask in (("value_mask", value_mask), ("key_mask", key_mask), ("attention_mask", attention_mask)):
+        if mask is None:
+            continue
+        ranks = (3, 4) if name == "attention_mask" else (2,)
+        if len(mask.shape) not in ranks:
+            raise ValueError(f"`{name}` must have rank {' or '.join(map(str, ranks))}. Received: shape {mask.shape}")
+        mask = ops.cast(mask, "bool")
+        if len(mask.shape) == 2:
+            mask = mask[:, None, None, :]
+        elif len(mask.shape) == 3:
+            mask = mask[:, None]
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def _write(cache, update, index):
+    """Write `update` [B, H, t, d] over positions index .. index + t - 1 of `cache` [B, H, L, d].
+
+    A select over the whole cache: as fast as a scatter inside a TensorFlow loop, and it runs on every backend.
+    """
+    offsets = ops.arange(ops.shape(cache)[2], dtype="int32") - index  # [L]
+    length = ops.shape(update)[2]
+    written = ops.logical_and(offsets >= 0, offsets < length)[None, None, :, None]
+    if update.shape[2] != 1:
+        update = ops.take(update, ops.clip(offsets, 0, length - 1), axis=2)
+    return ops.where(written, update, cache)

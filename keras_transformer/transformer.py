@@ -1,0 +1,238 @@
+"""The Transformer: a functional Keras model from ids to logits, and the same layers step by step."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
+from keras_transformer.masks import padding_mask
+from keras_transformer.presets import preset_arguments
+
+TYINGS = ("three-way", "two-way", "none")
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Transformer(keras.Model):
+    """The encoder-decoder of "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
+
+    A functional `keras.Model`: `compile`, `fit`, `save` and load it as any other. Id 0 is padding in both inputs;
+    masks are made from the ids, once, here. All defaults are the paper's base model.
+
+    Shapes: B batch, S source positions, T target positions, V target vocabulary, D d_model.
+
+    Args:
+        source_vocabulary_size: number of source ids.
+        target_vocabulary_size: number of target ids. Defaults to `source_vocabulary_size`.
+        num_encoder_layers: depth of the encoder. Defaults to 6.
+        num_decoder_layers: depth of the decoder. Defaults to 6.
+        d_model: width D of embeddings and of every sub-layer's output. Defaults to 512.
+        num_heads, feed_forward_dim: as for `TransformerLayer`. Default to 8 and 2048.
+        key_dim, value_dim, activation, dropout, attention_dropout, activation_dropout, norm_first,
+            use_attention_bias, layer_norm_epsilon: as for `TransformerLayer`, with its defaults. `dropout` also
+            drops the sums of embedding and position.
+        positions: `"sinusoidal"` (default) or `"learned"`; see `PositionalEmbedding`.
+        max_length: number of learned positions, for both sides.
+        tying: `"three-way"` (default, the paper): one matrix embeds source and target and gives the logits;
+            `"two-way"`: target embedding and logits share one; `"none"`: three matrices.
+
+    Call arguments:
+        inputs: mapping with `"source_ids"` int32 [B, S] and `"target_ids"` int32 [B, T], the target shifted right
+            by one (it begins with the start id).
+        training: whether to drop.
+
+    Returns:
+        float32 logits [B, T, V].
+
+    Raises:
+        ValueError: if a size is not positive, `d_model` is not divisible by `num_heads` while `key_dim` is unset,
+            `tying` is unknown, or `"three-way"` tying meets unequal vocabularies.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary_size,
+        target_vocabulary_size=None,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        d_model=512,
+        num_heads=8,
+        feed_forward_dim=2048,
+        key_dim=None,
+        value_dim=None,
+        activation="relu",
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        norm_first=False,
+        use_attention_bias=False,
+        layer_norm_epsilon=1e-6,
+        positions="sinusoidal",
+        max_length=None,
+        tying="three-way",
+        dtype=None,
+        name="transformer",
+        **kwargs,
+    ):
+        target_vocabulary_size = target_vocabulary_size or source_vocabulary_size
+        if tying not in TYINGS:
+            raise ValueError(f"`tying` must be one of {TYINGS}. Received: tying={tying!r}")
+        if tying == "three-way" and source_vocabulary_size != target_vocabulary_size:
+            raise ValueError(
+                "`tying='three-way'` shares one matrix, so both vocabularies must have one size. Received: "
+                f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
+            )
+        if key_dim is None and d_model % num_heads:
+            raise ValueError(
+                "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
+                f"Received: d_model={d_model}, num_heads={num_heads}"
+            )
+
+        # === Layers ===
+        def embedding(vocabulary_size, name):
+            return PositionalEmbedding(
+                vocabulary_size,
+                d_model,
+                positions=positions,
+                max_length=max_length,
+                dropout=dropout,
+                dtype=dtype,
+                name=name,
+            )
+
+        layer_arguments = {
+            "num_heads": num_heads,
+            "feed_forward_dim": feed_forward_dim,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "activation": activation,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+            "norm_first": norm_first,
+            "use_attention_bias": use_attention_bias,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        if tying == "three-way":
+            source_embedding = target_embedding = embedding(source_vocabulary_size, "embedding")
+        else:
+            source_embedding = embedding(source_vocabulary_size, "source_embedding")
+            target_embedding = embedding(target_vocabulary_size, "target_embedding")
+        encoder = Encoder(EncoderLayer(**layer_arguments), num_encoder_layers, dtype=dtype, name="encoder")
+        decoder = Decoder(DecoderLayer(**layer_arguments), num_decoder_layers, dtype=dtype, name="decoder")
+        output_dense = None
+        if tying == "none":
+            output_dense = keras.layers.Dense(target_vocabulary_size, use_bias=False, dtype=dtype, name="logits")
+
+        # === Functional graph ===
+        source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+        target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+        source_mask, target_mask = padding_mask(source_ids), padding_mask(target_ids)
+        memory = encoder(source_embedding(source_ids), mask=source_mask)
+        outputs = decoder(target_embedding(target_ids), memory, inputs_mask=target_mask, memory_mask=source_mask)
+        super().__init__(
+            inputs={"source_ids": source_ids, "target_ids": target_ids},
+            outputs=_logits(outputs, target_embedding, output_dense),
+            name=name,
+            **kwargs,
+        )
+
+        # === Config ===
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output_dense = output_dense
+        self.max_length = max_length
+        self._config = {
+            "source_vocabulary_size": source_vocabulary_size,
+            "target_vocabulary_size": target_vocabulary_size,
+            "num_encoder_layers": num_encoder_layers,
+            "num_decoder_layers": num_decoder_layers,
+            "d_model": d_model,
+            **layer_arguments,
+            "activation": keras.activations.serialize(keras.activations.get(activation)),
+            "positions": positions,
+            "max_length": max_length,
+            "tying": tying,
+            "dtype": keras.dtype_policies.serialize(encoder.dtype_policy),
+            "name": name,
+        }
+
+    @classmethod
+    def from_preset(cls, preset, source_vocabulary_size, **overrides):
+        """Build an untrained model of a size from the paper.
+
+        Args:
+            preset: `"tiny"`, `"small"`, `"base"`, `"big"`, or a row of Table 3; see `presets.PRESETS`.
+            source_vocabulary_size: number of source ids.
+            overrides: any argument of the constructor; it wins over the preset.
+
+        Raises:
+            ValueError: if there is no such preset.
+        """
+        return cls(source_vocabulary_size, **{**preset_arguments(preset), **overrides})
+
+    def encode(self, source_ids):
+        """Run the encoder, without dropout.
+
+        Args:
+            source_ids: int32 [B, S].
+
+        Returns:
+            The memory [B, S, D] and the mask of its real tokens, boolean [B, S].
+        """
+        mask = padding_mask(source_ids)
+        vectors = self.source_embedding(source_ids, training=False)
+        return self.encoder(vectors, mask=mask, training=False), mask
+
+    def start_decoding(self, memory, max_length):
+        """Prepare what `decode_step` needs: the projected memory and an empty cache.
+
+        Args:
+            memory: the encoder's output [B, S, D].
+            max_length: integer, the number of target positions that will be decoded at most.
+
+        Returns:
+            `(projected_memory, cache)`: the keys and values of cross-attention, computed once, and a cache of fixed
+            size for self-attention.
+        """
+        batch_size = ops.shape(memory)[0]
+        return self.decoder.project_memory(memory), self.decoder.start_cache(batch_size, max_length)
+
+    def decode_step(self, target_ids, projected_memory, memory_mask, cache, cache_index):
+        """Run the decoder on the next positions only, without dropout.
+
+        Args:
+            target_ids: int32 [B, t], the ids at positions `cache_index` to `cache_index` + t - 1; usually t = 1.
+            projected_memory: from `start_decoding`.
+            memory_mask: boolean [B, S], from `encode`.
+            cache: from `start_decoding` or from the step before.
+            cache_index: integer, the number of positions decoded so far.
+
+        Returns:
+            `(logits, cache)`: float32 logits [B, t, V], equal to the full forward pass at these positions, and the
+            new cache.
+        """
+        vectors = self.target_embedding(target_ids, start_index=cache_index, training=False)
+        outputs, cache = self.decoder(
+            vectors,
+            projected_memory,
+            memory_mask=memory_mask,
+            cache=cache,
+            cache_index=cache_index,
+            training=False,
+        )
+        return _logits(outputs, self.target_embedding, self.output_dense), cache
+
+    def get_config(self):
+        return dict(self._config)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def _logits(outputs, target_embedding, output_dense):
+    if output_dense is None:
+        return target_embedding(outputs, reverse=True)
+    return ops.cast(output_dense(outputs), "float32")

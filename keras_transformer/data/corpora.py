@@ -8,6 +8,7 @@ import dataclasses
 import gzip
 import io
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -59,12 +60,8 @@ class CorpusReport:
         lines = [f"{self.name}: {self.num_pairs:,} pairs of {self.num_rows:,} rows"]
         done = "kept" if self.kept else "dropped"
         for kind, count in self.counts.items():
-            numbers = ", ".join(map(str, self.rows[kind])) + (", ..." if count > len(self.rows[kind]) else "")
-            lines.append(
-                f"  {done} {count:,} with {kind} (row {numbers})"
-                if kind == INVALID_UTF8
-                else f"  {done} {count:,} {kind} (row {numbers})"
-            )
+            rows = ", ".join(map(str, self.rows[kind])) + (", ..." if count > len(self.rows[kind]) else "")
+            lines.append(f"  {done} {count:,}: {kind} (row {rows})")
         return "\n".join(lines)
 
 
@@ -200,13 +197,17 @@ def _pairs(rows: Iterator[tuple[bytes, bytes]], report: CorpusReport) -> Iterato
     """Decodes, filters and counts; the one home of these rules."""
     for row, sides in enumerate(rows, start=1):
         report.num_rows = row
-        trouble = LONG_LINE if max(map(len, sides)) > MAX_LINE_BYTES else None
+        trouble = None
         try:
-            source, target = (side.decode("utf-8") for side in sides)
+            if max(map(len, sides)) > MAX_LINE_BYTES:
+                trouble = LONG_LINE
+                sides = [side[:MAX_LINE_BYTES].decode("utf-8", errors="replace") for side in sides]
+            else:
+                sides = [side.decode("utf-8") for side in sides]
         except UnicodeDecodeError:
-            # Cutting an endless line may also have cut a character: that is not the trouble to name.
-            trouble = trouble or INVALID_UTF8
-            source, target = (side[:MAX_LINE_BYTES].decode("utf-8", errors="replace") for side in sides)
+            trouble = INVALID_UTF8
+            sides = [side.decode("utf-8", errors="replace") for side in sides]
+        source, target = sides
         if trouble is None:
             num_empty = (not source.strip()) + (not target.strip())
             trouble = (None, ONE_EMPTY, BOTH_EMPTY)[num_empty]
@@ -229,26 +230,25 @@ def _open(path: Path) -> BinaryIO:
     """Opens for reading bytes, past a byte order mark; gzip is told by its content, names lie."""
     with open(path, "rb") as file:
         is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    # GzipFile reads lines slowly by itself.
-    file = io.BufferedReader(gzip.GzipFile(path), _BLOCK_BYTES) if is_gzip else open(path, "rb", _BLOCK_BYTES)
-    if file.peek(len(_BYTE_ORDER_MARK)).startswith(_BYTE_ORDER_MARK):
-        file.read(len(_BYTE_ORDER_MARK))
+    raw = gzip.GzipFile(path) if is_gzip else open(path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
+    file = io.BufferedReader(raw, _BLOCK_BYTES)
+    if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        file.seek(0)
     return file
 
 
 def _count_lines(argument: str, path: Path) -> int:
     """Number of lines, where text after the last line feed is a line too."""
-    count, last = 0, b"\n"
     try:
         with _open(path) as file:
-            if file.peek(2)[:2] in _UTF16_MARKS:
+            start = file.read(2)
+            if start in _UTF16_MARKS:
                 raise ValueError(f"{argument} must be UTF-8 text. Received: {path}, which is UTF-16")
+            count, last = start.count(b"\n"), start[-1:] or b"\n"
             while block := file.read(_BLOCK_BYTES):
                 count += block.count(b"\n")
                 last = block[-1:]
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            raise
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{argument} must be a whole gzip file. Received: {path}, which is broken ({error})"
         ) from error

@@ -92,7 +92,7 @@ class Tokenizer:
         ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
         if ids != (PAD_ID, UNKNOWN_ID, START_ID, END_ID):
             raise ValueError(
-                f"model must have padding id {PAD_ID}, unknown id {UNKNOWN_ID}, start id {START_ID} and end id {END_ID}. "
+                f"model must have padding, unknown, start and end ids {(PAD_ID, UNKNOWN_ID, START_ID, END_ID)}. "
                 f"Received: {ids}"
             )
         self.model = model
@@ -136,8 +136,8 @@ class Tokenizer:
             raise ValueError(f"normalization must be one of {', '.join(NORMALIZATIONS)}. Received: {normalization!r}")
         if not _NUM_BYTE_AND_SPECIAL_PIECES < vocabulary_size < 2**31:
             raise ValueError(
-                f"vocabulary_size must be above {_NUM_BYTE_AND_SPECIAL_PIECES}, the number of bytes and special ids, and "
-                f"below 2**31. Received: {vocabulary_size}"
+                f"vocabulary_size must be above {_NUM_BYTE_AND_SPECIAL_PIECES}, the number of bytes and special ids, "
+                f"and below 2**31. Received: {vocabulary_size}"
             )
         if not 0.0 < character_coverage <= 1.0:
             raise ValueError(f"character_coverage must be above 0 and at most 1. Received: {character_coverage}")
@@ -318,7 +318,7 @@ def _vocabulary_error(vocabulary_size: int, error: RuntimeError) -> Exception:
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return ValueError(
-            f"vocabulary_size must be at least {smallest[1]} for this text: {_NUM_BYTE_AND_SPECIAL_PIECES} for bytes and "
-            f"special ids and one for each common character. Received: {vocabulary_size}"
+            f"vocabulary_size must be at least {smallest[1]} for this text: {_NUM_BYTE_AND_SPECIAL_PIECES} for bytes "
+            f"and special ids and one for each common character. Received: {vocabulary_size}"
         )
     return RuntimeError(f"SentencePiece could not train a tokenizer: {message}")

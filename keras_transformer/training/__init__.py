@@ -1,0 +1,1 @@
+"""What `fit` is given: loss, metrics, schedule, callbacks, checkpoints."""

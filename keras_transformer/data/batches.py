@@ -30,6 +30,7 @@ _NUM_REPORTED_PAIRS = 5
 _FORMAT = 1
 _INDEX_FILE = "index.json"
 _SIDES = ("source", "target")
+_FILES = {_INDEX_FILE} | {f"{side}_{content}.bin" for side in _SIDES for content in ("ids", "offsets")}
 
 TOO_LONG = "longer than max_length"
 NO_TOKENS = "without a token on one side"
@@ -129,7 +130,8 @@ class TokenStore:
             overwrite: replace an existing store with other content instead of raising. Defaults to `False`.
 
         Raises:
-            ValueError: no pair is left, or the directory holds something else.
+            ValueError: no pair is left, or the directory holds something else; files that are no store's are never
+                replaced.
         """
         directory = Path(directory)
         if max_length < 2:
@@ -138,9 +140,12 @@ class TokenStore:
             difference = _difference(directory, pairs, tokenizer, max_length)
             if not difference:
                 return cls.open(directory, tokenizer)
+            if not {entry.name for entry in directory.iterdir()} <= _FILES:  # somebody's own files: never delete them
+                raise ValueError(f"directory must be empty or a token store. Received: {directory}, which is neither")
             if not overwrite:
                 raise ValueError(f"directory {directory} {difference}. Pass overwrite=True to replace it.")
         temporary = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
+        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
             _write_files(temporary, pairs, tokenizer, max_length)
@@ -303,9 +308,11 @@ class Batches:
         self.shuffle = shuffle
         self.seed = seed
         boundaries = _boundaries(longest, bucket_growth)
-        # One number that sorts by target bucket, then source bucket. 16 bits make numpy's stable sort a radix sort.
+        # One number that sorts by target bucket, then source bucket, up and down in turn, so that a batch across two
+        # target buckets has sources of one length. 16 bits make numpy's stable sort a radix sort.
         source = np.searchsorted(boundaries, store.source_lengths)
         target = np.searchsorted(boundaries, store.target_lengths)
+        source = np.where(target % 2 == 0, source, len(boundaries) - 1 - source)
         keys = target * len(boundaries) + source
         self._keys = keys.astype(np.uint16 if len(boundaries) ** 2 <= 2**16 else np.int64)
         self._starts, self._shapes = self._cut(boundaries)
@@ -415,7 +422,9 @@ class Batches:
                 shapes.append((num_rows, source_length, target_length))
 
         for key, count in zip(*np.unique(self._keys, return_counts=True), strict=True):
-            target, source = (boundaries[bucket] for bucket in divmod(int(key), len(boundaries)))
+            target, source = divmod(int(key), len(boundaries))
+            source = source if target % 2 == 0 else len(boundaries) - 1 - source
+            source, target = boundaries[source], boundaries[target]
             count = int(count)
             while count:
                 wider = max(source_length, source), max(target_length, target)
@@ -542,7 +551,7 @@ def _difference(directory: Path, pairs, tokenizer: Tokenizer, max_length: int) -
     try:
         index = _read_index(directory)
     except (FileNotFoundError, ValueError):
-        return "holds something that is no token store"
+        return "holds something that is no whole token store"
     if index["tokenizer_sha256"] != tokenizer.sha256:
         return "holds a token store made with another tokenizer"
     if index["report"]["max_length"] != max_length:

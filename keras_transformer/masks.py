@@ -31,5 +31,5 @@ def causal_mask(query_length, key_length=None, query_start=0):
         Boolean tensor [1, T, S]; entry [0, i, j] is `j <= query_start + i`.
     """
     key_length = query_length if key_length is None else key_length
-    query_positions = ops.expand_dims(ops.arange(query_length, dtype="int32"), 1) + query_start
+    query_positions = ops.arange(query_length, dtype="int32")[:, None] + ops.cast(query_start, "int32")
     return ops.expand_dims(ops.arange(key_length, dtype="int32") <= query_positions, 0)

@@ -70,7 +70,7 @@ class Transformer(keras.Model):
         tying="three-way",
         dtype=None,
         name="transformer",
-        **kwargs,
+        trainable=True,
     ):
         target_vocabulary_size = target_vocabulary_size or source_vocabulary_size
         if tying not in TYINGS:
@@ -80,6 +80,8 @@ class Transformer(keras.Model):
                 "`tying='three-way'` shares one matrix, so both vocabularies must have one size. Received: "
                 f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
             )
+        if num_heads < 1:
+            raise ValueError(f"`num_heads` must be positive. Received: num_heads={num_heads}")
         if key_dim is None and d_model % num_heads:
             raise ValueError(
                 "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
@@ -119,9 +121,11 @@ class Transformer(keras.Model):
             target_embedding = embedding(target_vocabulary_size, "target_embedding")
         encoder = Encoder(EncoderLayer(**layer_arguments), num_encoder_layers, dtype=dtype, name="encoder")
         decoder = Decoder(DecoderLayer(**layer_arguments), num_decoder_layers, dtype=dtype, name="decoder")
-        output_dense = None
+        output_dense = output_cast = None
         if tying == "none":
             output_dense = keras.layers.Dense(target_vocabulary_size, use_bias=False, dtype=dtype, name="logits")
+            # A layer, because `ops.cast` would lose the implicit mask that the tied logits carry.
+            output_cast = keras.layers.Activation("linear", dtype="float32", name="float32_logits")
 
         # === Functional graph ===
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
@@ -131,10 +135,11 @@ class Transformer(keras.Model):
         outputs = decoder(target_embedding(target_ids), memory, inputs_mask=target_mask, memory_mask=source_mask)
         super().__init__(
             inputs={"source_ids": source_ids, "target_ids": target_ids},
-            outputs=_logits(outputs, target_embedding, output_dense),
+            outputs=_logits(outputs, target_embedding, output_dense, output_cast),
             name=name,
-            **kwargs,
+            trainable=trainable,
         )
+        self.dtype_policy = encoder.dtype_policy  # tells `compile` whether the loss must be scaled
 
         # === Config ===
         self.source_embedding = source_embedding
@@ -142,6 +147,7 @@ class Transformer(keras.Model):
         self.encoder = encoder
         self.decoder = decoder
         self.output_dense = output_dense
+        self.output_cast = output_cast
         self.max_length = max_length
         self._config = {
             "source_vocabulary_size": source_vocabulary_size,
@@ -222,17 +228,17 @@ class Transformer(keras.Model):
             cache_index=cache_index,
             training=False,
         )
-        return _logits(outputs, self.target_embedding, self.output_dense), cache
+        return _logits(outputs, self.target_embedding, self.output_dense, self.output_cast), cache
 
     def get_config(self):
-        return dict(self._config)
+        return {**self._config, "trainable": self.trainable}
 
     @classmethod
     def from_config(cls, config):
         return cls(**config)
 
 
-def _logits(outputs, target_embedding, output_dense):
+def _logits(outputs, target_embedding, output_dense, output_cast):
     if output_dense is None:
         return target_embedding(outputs, reverse=True)
-    return ops.cast(output_dense(outputs), "float32")
+    return output_cast(output_dense(outputs))

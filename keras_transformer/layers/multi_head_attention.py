@@ -54,7 +54,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is not positive, the query's width is not divisible by `num_heads` while `key_dim` is
-            unset, a mask has the wrong rank, or `cache` comes without `cache_index`.
+            unset, a mask has the wrong rank, or `cache` comes without `cache_index`, or, where lengths and index are known
+            when the call is traced, a write does not fit the cache.
     """
 
     def __init__(
@@ -129,6 +130,8 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError("`cache` needs `cache_index`, the position of the first query. Received: None")
         queries = self._split_heads(self.query_projection(query))  # [B, H, T, d_k]
         projected = value if isinstance(value, dict) else self.project(value, key)
+        if isinstance(value_mask, dict):
+            value_mask = None  # Keras fills in a mapping of None for a projected value
         if cache is not None:
             projected = {name: _write(cache[name], projected[name], cache_index) for name in ("key", "value")}
             value_mask = key_mask = None  # they cover this call's positions, not the cache's
@@ -230,7 +233,13 @@ def _write(cache, update, index):
 
     A select over the whole cache: as fast as a scatter inside a TensorFlow loop, and it runs on every backend.
     """
-    offsets = ops.arange(ops.shape(cache)[2], dtype="int32") - index  # [L]
+    known = isinstance(index, int) and None not in (update.shape[2], cache.shape[2])
+    if known and not 0 <= index <= cache.shape[2] - update.shape[2]:
+        raise ValueError(
+            "`cache_index` and the positions that follow must fit the cache. "
+            f"Received: cache_index={index}, {update.shape[2]} positions, a cache of {cache.shape[2]}"
+        )
+    offsets = ops.arange(ops.shape(cache)[2], dtype="int32") - ops.cast(index, "int32")  # [L]
     length = ops.shape(update)[2]
     written = ops.logical_and(offsets >= 0, offsets < length)[None, None, :, None]
     if update.shape[2] != 1:

@@ -110,7 +110,7 @@ class PositionalEmbedding(keras.layers.Layer):
         return self.sum_dropout(vectors + ops.cast(positions, self.compute_dtype), training=training)
 
     def _position_vectors(self, static_length, length, start_index):
-        indices = ops.arange(length, dtype="int32") + start_index
+        indices = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
         if self.positions == "sinusoidal":
             return sinusoidal_positions(indices, self.output_dim)
         if isinstance(start_index, int) and static_length is not None and start_index + static_length > self.max_length:

@@ -9,7 +9,7 @@ from keras_transformer.layers.residual import Residual
 
 def split_mask(mask):
     """Sort a mask by its rank into (token mask [B, S] or None, attention mask [B, T, S] or None)."""
-    if mask is None:
+    if mask is None or isinstance(mask, dict | list):  # Keras fills in nested Nones for a projected memory
         return None, None
     if len(mask.shape) not in (2, 3):
         raise ValueError(f"A mask must be [B, S] or [B, T, S]. Received: shape {mask.shape}")
@@ -151,4 +151,5 @@ class Stack(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
+        config = dict(config)  # the caller's own stays whole
         return cls(keras.saving.deserialize_keras_object(config.pop("layer")), **config)

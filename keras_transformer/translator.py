@@ -90,6 +90,7 @@ class Translator:
                 results[row] = (translation.decode("utf-8"), float(score))
         return results
 
+    @tf.autograph.experimental.do_not_convert
     def translate_tensor(self, text):
         """Translate a batch in the graph.
 

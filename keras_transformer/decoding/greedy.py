@@ -48,7 +48,8 @@ def greedy_search(next_logits, cache, max_lengths, *, start_id, end_id, padding_
     batch_size = tf.shape(max_lengths)[0]
     max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
 
-    def step(state):
+    def step(*state):
+        state = _State(*state)
         logits, cache = next_logits(state.last_ids[:, None], state.cache, state.index)  # [B, V]
         vocabulary = tf.range(tf.shape(logits)[1])
         allowed = (vocabulary != padding_id) & (vocabulary != start_id)  # [V]
@@ -68,7 +69,8 @@ def greedy_search(next_logits, cache, max_lengths, *, start_id, end_id, padding_
             cache=cache,
         )
 
-    def unsettled(state):
+    def unsettled(*state):
+        state = _State(*state)
         return tf.reduce_any(~state.finished & (state.index < max_lengths))
 
     start = _State(
@@ -80,6 +82,5 @@ def greedy_search(next_logits, cache, max_lengths, *, start_id, end_id, padding_
         finished=tf.zeros([batch_size], tf.bool),
         cache=cache,
     )
-    end = tf.while_loop(unsettled, lambda *state: step(_State(*state)), start)
-    end = _State(*end)
+    end = _State(*tf.while_loop(unsettled, step, start))
     return SearchResult(end.ids, end.lengths, end.scores, end.finished)

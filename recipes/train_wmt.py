@@ -1,0 +1,455 @@
+"""Train a translator from parallel text, score it and export it for serving.
+
+    python recipes/train_wmt.py                                             the built-in English-German corpus
+    python recipes/train_wmt.py --source train.en --target train.de        two files of your own, plain or gzip
+    python recipes/train_wmt.py --dataset wmt14_translate/de-en --preset base    WMT14, the paper's base model
+
+A run directory holds everything: configuration, tokenizer, token ids, checkpoints, logs, model, results and export.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # read at import; doubles the speed where it is not the default
+
+import keras
+import tyro
+
+from keras_transformer import evaluation
+from keras_transformer.data.batches import Batches, TokenStore
+from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.presets import PRESETS
+from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
+from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.schedules import WarmupSchedule
+from keras_transformer.transformer import Transformer
+from keras_transformer.translator import TOKENIZER_FILE, Translator
+
+CONFIG_FILE = "config.json"
+RESULTS_FILE = "results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Train a translator from parallel text, score it and export it for serving."""
+
+    preset: Literal[tuple(PRESETS)] = "base"
+    """Model size, and the training schedule that goes with it; it sets the defaults of all flags below."""
+
+    # Where things are
+    run_directory: Path = Path("runs/translation")
+    """Folder for everything the run writes."""
+    resume: bool = False
+    """Go on with the run in run_directory from its last checkpoint."""
+    overwrite: bool = False
+    """Start anew in run_directory, deleting what is there."""
+
+    # Text: none of these means the built-in corpus
+    source: Path | None = None
+    """Training text of the source language, one sentence a line, UTF-8, plain or gzip."""
+    target: Path | None = None
+    """Its translation, line by line."""
+    dev_source: Path | None = None
+    """Development text; without it about 1,000 pairs of the training text are held out."""
+    dev_target: Path | None = None
+    """Its translation."""
+    test_source: Path | None = None
+    """Test text; without it about 1,000 more pairs of the training text are held out."""
+    test_target: Path | None = None
+    """Its translation."""
+    dataset: str | None = None
+    """Data set of TensorFlow Datasets instead of files, such as wmt14_translate/de-en."""
+    data_dir: Path | None = None
+    """Folder of prepared TensorFlow Datasets; theirs by default."""
+    download: bool = False
+    """Download and prepare the data set if it is not there."""
+    source_language: str = "en"
+    """Code of the source language; chooses the direction of a data set."""
+    target_language: str = "de"
+    """Code of the target language; also chooses how BLEU splits words."""
+
+    # Tokens
+    vocabulary_size: int = 37_000
+    """Pieces of the joint tokenizer, with 256 bytes and 4 special ids."""
+    normalization: Literal["whitespace", "nfkc", "nmt_nfkc", "identity"] = "whitespace"
+    """What happens to text before it is cut into pieces."""
+    max_sentence_tokens: int = 256
+    """Longest side of a training pair, in tokens with the end mark; longer pairs are dropped and counted."""
+
+    # Model
+    num_encoder_layers: int = 6
+    """Depth of the encoder."""
+    num_decoder_layers: int = 6
+    """Depth of the decoder."""
+    d_model: int = 512
+    """Width of the model."""
+    num_heads: int = 8
+    """Attention heads."""
+    feed_forward_dim: int = 2048
+    """Hidden width of the feed-forward networks."""
+    key_dim: int | None = None
+    """Width of queries and keys per head; d_model / num_heads by default."""
+    value_dim: int | None = None
+    """Width of values per head; key_dim by default."""
+    activation: str = "relu"
+    """Activation of the feed-forward networks."""
+    dropout: float = 0.1
+    """Share dropped from sub-layer outputs and embeddings, 0 to 1."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped, 0 to 1."""
+    activation_dropout: float = 0.0
+    """Share of hidden feed-forward units dropped, 0 to 1."""
+    norm_first: bool = False
+    """Pre-norm instead of the paper's post-norm."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Kind of position encoding."""
+    max_length: int | None = None
+    """Number of learned positions; none for sinusoids."""
+    tying: Literal["three-way", "two-way", "none"] = "three-way"
+    """Which embeddings and logits share a matrix."""
+
+    # Training
+    train_steps: int = 100_000
+    """Number of updates."""
+    tokens_per_batch: int = 25_000
+    """Most tokens of a batch on each side, padding counted."""
+    warmup_steps: int = 4_000
+    """Updates until the learning rate is highest."""
+    peak_learning_rate: float | None = None
+    """Highest learning rate; by default the paper's, (d_model * warmup_steps) ** -0.5."""
+    label_smoothing: float = 0.1
+    """Probability spread over all pieces, 0 to 1."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras's dtype policy."""
+    jit_compile: bool = False
+    """Compile the training step with XLA; one compilation for every shape of batch."""
+    seed: int = 0
+    """Seed of initial weights, dropout and the order of batches."""
+
+    # Watching
+    evaluation_steps: int = 2_000
+    """Updates between two evaluations on the development set; a checkpoint is written at each."""
+    dev_bleu_sentences: int = 500
+    """Sentences of the development set that are translated at each evaluation."""
+    checkpoints_to_keep: int = 10
+    """Newest checkpoints that stay in the run directory."""
+    average_checkpoints: int = 5
+    """Newest checkpoints whose weights are averaged at the end."""
+
+    # Decoding
+    max_extra_tokens: int = 50
+    """Longest translation, in tokens beyond the length of its source."""
+    lowercase_bleu: bool = False
+    """Score without regard to case, sacreBLEU's -lc, beside the cased score."""
+
+
+MODEL_FIELDS = (
+    "num_encoder_layers num_decoder_layers d_model num_heads feed_forward_dim key_dim value_dim activation dropout "
+    "attention_dropout activation_dropout norm_first positions max_length tying"
+).split()
+
+# How each size is trained, where it departs from the paper's base model.
+SCHEDULES = {
+    "tiny": {
+        "vocabulary_size": 4_000,
+        "train_steps": 2_000,
+        "tokens_per_batch": 4_096,
+        "warmup_steps": 400,
+        "peak_learning_rate": 3e-3,
+        "evaluation_steps": 250,
+        "dev_bleu_sentences": 200,
+        "max_sentence_tokens": 128,
+    },
+    "small": {
+        "vocabulary_size": 16_000,
+        "train_steps": 20_000,
+        "tokens_per_batch": 8_192,
+        "evaluation_steps": 1_000,
+    },
+    "big": {"train_steps": 300_000, "average_checkpoints": 20, "checkpoints_to_keep": 20},
+}
+DEFAULT_PRESET = "tiny"
+
+
+def preset_config(preset):
+    """The defaults that a preset gives to the flags."""
+    return Config(preset=preset, **PRESETS[preset], **SCHEDULES.get(preset, {}))
+
+
+def parse_config(arguments):
+    """Read the flags; `--preset` is found first, since it decides what the defaults of the others are."""
+    preset = DEFAULT_PRESET
+    for flag, value in itertools.pairwise([*arguments, ""]):
+        if flag == "--preset":
+            preset = value
+        elif flag.startswith("--preset="):
+            preset = flag.removeprefix("--preset=")
+    default = preset_config(preset if preset in PRESETS else DEFAULT_PRESET)
+    return tyro.cli(Config, default=default, args=arguments, description=__doc__)
+
+
+def check_config(config):
+    """Refuse settings that cannot work, before any long work.
+
+    Raises:
+        ValueError: naming the flag, the rule and the value.
+    """
+    for first, second in (("source", "target"), ("dev_source", "dev_target"), ("test_source", "test_target")):
+        if (getattr(config, first) is None) != (getattr(config, second) is None):
+            raise ValueError(f"{first} and {second} go together. Received only one of them")
+    if config.source is not None and config.dataset is not None:
+        raise ValueError("source and target exclude dataset: choose where the training text comes from")
+    if config.source is None and (config.dev_source or config.test_source) and config.dataset is None:
+        raise ValueError("dev and test files need training text of the same kind: give source and target too")
+    for name in ("train_steps", "evaluation_steps", "dev_bleu_sentences", "average_checkpoints", "vocabulary_size"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
+    if config.train_steps % config.evaluation_steps:
+        raise ValueError(
+            "train_steps must be a multiple of evaluation_steps, so that training ends with an evaluation. "
+            f"Received: train_steps={config.train_steps}, evaluation_steps={config.evaluation_steps}"
+        )
+    if config.average_checkpoints > config.checkpoints_to_keep:
+        raise ValueError(
+            "average_checkpoints must not exceed checkpoints_to_keep. "
+            f"Received: {config.average_checkpoints} of {config.checkpoints_to_keep}"
+        )
+    if config.key_dim is None and config.d_model % config.num_heads:
+        raise ValueError(
+            "d_model must be divisible by num_heads unless key_dim is given. "
+            f"Received: d_model={config.d_model}, num_heads={config.num_heads}"
+        )
+    if config.max_sentence_tokens > config.tokens_per_batch:
+        raise ValueError(
+            "tokens_per_batch must hold one sentence of max_sentence_tokens. "
+            f"Received: tokens_per_batch={config.tokens_per_batch}, max_sentence_tokens={config.max_sentence_tokens}"
+        )
+    if config.max_length is not None and config.max_sentence_tokens > config.max_length:
+        raise ValueError(
+            "max_sentence_tokens must not exceed max_length, the number of learned positions. "
+            f"Received: max_sentence_tokens={config.max_sentence_tokens}, max_length={config.max_length}"
+        )
+
+
+def open_run(config):
+    """Make the run directory, or check that the run in it can go on.
+
+    Raises:
+        FileExistsError: if there is a run and neither `resume` nor `overwrite` was asked for.
+        FileNotFoundError: if `resume` finds no run.
+        ValueError: if the run to resume has another configuration.
+    """
+    path = config.run_directory / CONFIG_FILE
+    described = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(config).items()
+        if name not in ("resume", "overwrite", "run_directory")
+    }
+    if config.resume:
+        if not path.is_file():
+            raise FileNotFoundError(f"--resume needs a run in run_directory. Received: {config.run_directory}, no run")
+        saved = json.loads(path.read_text("utf-8"))
+        different = [name for name in described if name != "train_steps" and saved.get(name) != described[name]]
+        if different:
+            changes = ", ".join(f"{name} was {saved.get(name)!r}, now {described[name]!r}" for name in different)
+            raise ValueError(f"--resume needs the settings of the run (only train_steps may change): {changes}")
+    elif config.run_directory.exists() and any(config.run_directory.iterdir()):
+        if not config.overwrite:
+            raise FileExistsError(
+                f"{config.run_directory} is not empty: pass --resume to go on with the run in it, --overwrite to delete "
+                "it, or another --run-directory"
+            )
+        if not path.is_file():
+            raise FileExistsError(f"--overwrite deletes runs only, and {config.run_directory} holds none")
+        shutil.rmtree(config.run_directory)
+    config.run_directory.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{CONFIG_FILE}.partial")
+    temporary.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+    os.replace(temporary, path)
+
+
+def open_corpora(config):
+    """The training, development and test pairs, each re-iterable."""
+    if config.dataset is not None:
+
+        def pairs(split, keep_all):
+            return TfdsPairs(
+                config.dataset,
+                split,
+                source_language=config.source_language,
+                target_language=config.target_language,
+                data_dir=config.data_dir,
+                download=config.download,
+                keep_all=keep_all,
+            )
+
+        corpora = {"train": pairs("train", False)}
+        corpora |= {"dev": pairs("validation", True), "test": pairs("test", True)}
+    elif config.source is not None:
+        corpora = {"train": ParallelFiles(config.source, config.target)}
+    else:
+        from keras_transformer.data.builtin import BuiltinCorpus
+
+        return {split: BuiltinCorpus(split) for split in ("train", "dev", "test")}
+    if config.dev_source is not None:
+        corpora["dev"] = ParallelFiles(config.dev_source, config.dev_target, keep_all=True)
+    if config.test_source is not None:
+        corpora["test"] = ParallelFiles(config.test_source, config.test_target, keep_all=True)
+    # Sets that were not given are held out of the training text.
+    whole = corpora["train"]
+    missing = [split for split in ("dev", "test") if split not in corpora]
+    if missing:
+        corpora |= {split: HeldOut(whole, split) for split in ("train", *missing)}
+    return corpora
+
+
+def open_tokenizer(config, pairs):
+    """The run's tokenizer, trained on both sides of the training pairs unless an earlier start has done it."""
+    path = config.run_directory / TOKENIZER_FILE
+    if path.is_file():
+        return Tokenizer.load(path)
+    tokenizer = Tokenizer.train(
+        itertools.chain.from_iterable(pairs),
+        vocabulary_size=config.vocabulary_size,
+        normalization=config.normalization,
+    )
+    tokenizer.save(path)
+    return tokenizer
+
+
+def build_model(config, vocabulary_size):
+    """The compiled model."""
+    model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
+    if config.peak_learning_rate is None:
+        schedule = WarmupSchedule(config.d_model, config.warmup_steps)
+    else:
+        schedule = WarmupSchedule.from_peak(config.peak_learning_rate, config.warmup_steps)
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        loss=LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
+        metrics=[TokenAccuracy(), Perplexity(), TokenCount()],
+        jit_compile=config.jit_compile,
+    )
+    return model
+
+
+def score(config, hypotheses, references):
+    """BLEU as sacreBLEU computes it for the target language."""
+    return evaluation.bleu(hypotheses, references, target_language=config.target_language)
+
+
+def train(config, translator, train_batches, dev_batches, dev_pairs):
+    """Run `fit` with its callbacks, from the last checkpoint if there is one; leaves the averaged weights in the model."""
+    model = translator.model
+    checkpoints = Checkpoints(
+        config.run_directory / "checkpoints",
+        model,
+        max_to_keep=config.checkpoints_to_keep,
+        config=model.get_config(),
+    )
+    step = checkpoints.restore_latest()
+    if step:
+        print(f"Resuming after step {step:,}")
+    sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
+    model.fit(
+        train_batches.dataset(start_step=step),
+        validation_data=dev_batches.dataset(repeat=False),
+        initial_epoch=step // config.evaluation_steps,
+        epochs=config.train_steps // config.evaluation_steps,
+        steps_per_epoch=config.evaluation_steps,
+        shuffle=False,  # the batches come shuffled
+        callbacks=[
+            TranslationBleu(translator.translate, sources, references, functools.partial(score, config)),
+            MetricsLog(config.run_directory / "metrics.jsonl"),
+            keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
+            CheckpointEvery(checkpoints),
+        ],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    average_checkpoints(config.run_directory / "checkpoints", model, count=config.average_checkpoints)
+
+
+def test(config, translator, pairs):
+    """Translate the test set, print scores and examples; returns what goes into the results."""
+    sources, references = zip(*pairs, strict=True)
+    start = time.perf_counter()
+    hypotheses = translator.translate(sources)
+    seconds = time.perf_counter() - start
+    scores = {"bleu": score(config, hypotheses, references)}
+    if config.lowercase_bleu:
+        scores["bleu_lowercase"] = evaluation.bleu(
+            hypotheses, references, target_language=config.target_language, lowercase=True
+        )
+    scores["chrf"] = evaluation.chrf(hypotheses, references, target_language=config.target_language)
+    for source, reference, hypothesis in list(zip(sources, references, hypotheses, strict=True))[:5]:
+        print(f"\n  source       {source}\n  reference    {reference}\n  translation  {hypothesis}")
+    print()
+    for result in scores.values():
+        print(f"Test {result}")
+    output = config.run_directory / "test.translations.txt"
+    output.write_text("".join(hypothesis.replace("\n", " ") + "\n" for hypothesis in hypotheses), "utf-8")
+    results = {f"test_{name}": result.value for name, result in scores.items()}
+    results |= {f"test_{name}_signature": result.signature for name, result in scores.items()}
+    return results | {"test_sentences": len(sources), "test_sentences_per_second": len(sources) / seconds}
+
+
+def main(arguments=None):
+    """Run the recipe; see the module."""
+    start = time.perf_counter()
+    config = parse_config(sys.argv[1:] if arguments is None else arguments)
+    check_config(config)
+    corpora = open_corpora(config)
+    open_run(config)
+    keras.config.set_dtype_policy(config.precision)
+    keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
+
+    print("Preparing the text")
+    tokenizer = open_tokenizer(config, corpora["train"])
+    store = TokenStore.write(
+        config.run_directory / "tokens", corpora["train"], tokenizer, max_length=config.max_sentence_tokens
+    )
+    print(getattr(corpora["train"], "report", ""), store.report, sep="\n")
+    train_batches = Batches(store, tokens_per_batch=config.tokens_per_batch, seed=config.seed)
+    print(train_batches.statistics())
+    dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
+    dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)
+    longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
+    dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
+
+    model = build_model(config, tokenizer.vocabulary_size)
+    print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
+    translator = Translator(model, tokenizer, max_extra_tokens=config.max_extra_tokens)
+    train(config, translator, train_batches, dev_batches, dev_pairs)
+    translator.save(config.run_directory)
+
+    results = test(config, translator, test_pairs)
+    export = config.run_directory / "export" / "1"
+    if export.exists():  # of an earlier end of this same run
+        shutil.rmtree(export)
+    translator.export(export)
+    results |= {
+        "parameters": model.count_params(),
+        "train_steps": config.train_steps,
+        "seconds": time.perf_counter() - start,
+        "export": str(export),
+    }
+    path = config.run_directory / RESULTS_FILE
+    path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
+    return results
+
+
+if __name__ == "__main__":
+    main()

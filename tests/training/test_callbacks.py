@@ -1,0 +1,125 @@
+import json
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.metrics import TokenCount
+
+LABELS = np.array([[1, 2, 0], [3, 0, 0], [1, 1, 1], [2, 2, 0]])
+
+
+def compiled_model():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Input((3,), dtype="int32"), keras.layers.Embedding(5, 5)])
+    model.compile(keras.optimizers.SGD(0.5), LabelSmoothedCrossEntropy(), metrics=[TokenCount()])
+    return model
+
+
+def fit(model, *callbacks, epochs=1, **arguments):
+    return model.fit(LABELS, LABELS, batch_size=2, epochs=epochs, verbose=0, callbacks=list(callbacks), **arguments)
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def exact_matches(hypotheses, references):
+    return SimpleNamespace(value=100 * np.mean([a == b for a, b in zip(hypotheses, references, strict=True)]))
+
+
+def upper(sentences):
+    return [sentence.upper() for sentence in sentences]
+
+
+def test_bleu_is_seen_by_later_callbacks_and_the_history(tmp_path, capsys):
+    bleu = TranslationBleu(upper, ["ein", "zwei"], ["EIN", "DREI"], exact_matches, num_examples=1)
+    stop = keras.callbacks.EarlyStopping(monitor="val_bleu", mode="max", patience=1)
+    tensorboard = keras.callbacks.TensorBoard(tmp_path / "logs")
+    model = compiled_model()
+    history = fit(model, bleu, MetricsLog(tmp_path / "metrics.jsonl"), tensorboard, stop, epochs=9)
+    assert history.history["val_bleu"] == [50.0, 50.0]
+    assert [record["val_bleu"] for record in records(tmp_path / "metrics.jsonl")] == [50.0, 50.0]
+    assert bleu.hypotheses == ["EIN", "ZWEI"]
+    assert bleu.result.value == 50.0
+    printed = capsys.readouterr().out
+    assert "source      ein\n  reference   EIN\n  translation EIN" in printed
+    assert "zwei" not in printed
+    assert any(b"bleu" in path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file())
+
+
+def test_bleu_every_second_epoch(tmp_path):
+    bleu = TranslationBleu(upper, ["ein"], ["EIN"], exact_matches, every=2, name="val_exact")
+    fit(compiled_model(), bleu, MetricsLog(tmp_path / "metrics.jsonl"), epochs=4)
+    assert ["val_exact" in record for record in records(tmp_path / "metrics.jsonl")] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sources": []}, "`sources` must hold at least one sentence"),
+        ({"references": ["a", "b"]}, "`references` must hold one reference for each source. Received: 1 s.*, 2 ref"),
+        ({"every": 0}, "`every` must be a positive number of epochs. Received: every=0"),
+        ({"num_examples": -1}, "`num_examples` must not be negative. Received: num_examples=-1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    arguments = {"sources": ["a"], "references": ["a"], **arguments}
+    with pytest.raises(ValueError, match=message):
+        TranslationBleu(upper, score=exact_matches, **arguments)
+
+
+def test_a_translation_that_loses_sentences_is_an_error():
+    bleu = TranslationBleu(lambda sentences: sentences[1:], ["a", "b"], ["a", "b"], exact_matches)
+    with pytest.raises(ValueError, match="Received: 1 translations of 2 sources"):
+        fit(compiled_model(), bleu)
+
+
+def test_log_holds_one_record_an_epoch(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    history = fit(compiled_model(), MetricsLog(path), epochs=3, validation_data=(LABELS, LABELS))
+    written = records(path)
+    assert [record["step"] for record in written] == [2, 4, 6]
+    assert [record["epoch"] for record in written] == [1, 2, 3]
+    assert [record["loss"] for record in written] == history.history["loss"]
+    assert [record["val_loss"] for record in written] == history.history["val_loss"]
+    for record in written:
+        assert record["learning_rate"] == 0.5
+        assert record["target_tokens"] == 8
+        assert record["target_tokens_per_second"] == 8 / record["seconds"]
+
+
+def test_log_after_a_resume_has_neither_gap_nor_repeat(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    fit(compiled_model(), MetricsLog(path), epochs=4)
+    whole = records(path)
+    # The run was killed in its fifth epoch, while a line was written; the checkpoint is of the second epoch.
+    path.write_text(path.read_text("utf-8") + '{"step": 10, "ep', "utf-8")
+    model = compiled_model()
+    fit(model, epochs=2)
+    fit(model, MetricsLog(path), epochs=5, initial_epoch=2)
+    again = records(path)
+    assert [record["step"] for record in again] == [2, 4, 6, 8, 10]
+    assert again[:2] == whole[:2]
+    assert [record["loss"] for record in again[:4]] == [record["loss"] for record in whole]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_log_of_a_fresh_run_drops_what_an_older_one_left(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for _ in range(2):
+        fit(compiled_model(), MetricsLog(path))
+    assert [record["step"] for record in records(path)] == [2]
+
+
+def test_log_writes_what_is_not_finite_as_null(tmp_path):
+    class Diverge(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["loss"] = float("nan")
+
+    fit(compiled_model(), Diverge(), MetricsLog(tmp_path / "metrics.jsonl"))
+    assert records(tmp_path / "metrics.jsonl")[0]["loss"] is None
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text("utf-8")

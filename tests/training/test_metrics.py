@@ -1,0 +1,166 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+
+LABELS = np.array([[5, 6, 0, 0]])
+LOGITS = np.eye(10, dtype="float32")[[[5, 9, 0, 0]]]
+
+
+@pytest.fixture
+def batch():
+    random = np.random.default_rng(3)
+    labels = random.integers(1, 11, size=(4, 7)).astype("int32")
+    labels[0, 5:] = labels[2, 1:] = 0
+    return labels, random.normal(scale=2, size=(4, 7, 11)).astype("float32")
+
+
+def cross_entropy(labels, logits):
+    logits = np.asarray(logits, "float64")
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_probabilities, np.asarray(labels)[..., None], -1)[..., 0]
+
+
+def test_accuracy_leaves_out_padding():
+    assert float(TokenAccuracy()(LABELS, LOGITS)) == 0.5
+    other_pads = LOGITS.copy()
+    other_pads[0, 2:] = np.eye(10)[[7, 3]]
+    assert float(TokenAccuracy()(LABELS, other_pads)) == 0.5
+    assert float(TokenAccuracy(ignore_id=None)(LABELS, LOGITS)) == 0.75
+
+
+def test_accuracy_of_tied_logits_takes_the_first_class():
+    assert float(TokenAccuracy()(np.array([[2, 3, 1]]), np.zeros((1, 3, 5), "float32"))) == 0.0
+    assert float(TokenAccuracy(ignore_id=None)(np.array([[0, 3, 0, 2]]), np.zeros((1, 4, 5), "float32"))) == 0.5
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_batches_count_by_their_tokens(metric_class):
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(2, 9, 6)).astype("float32")
+    labels = random.integers(1, 6, size=(2, 9))
+    labels[0, 1:] = 0
+    one_by_one, at_once = metric_class(), metric_class()
+    for row in range(2):
+        one_by_one.update_state(labels[row : row + 1], logits[row : row + 1])
+    at_once.update_state(labels, logits)
+    np.testing.assert_allclose(one_by_one.result(), at_once.result(), rtol=1e-6)
+    real = labels != 0
+    if metric_class is TokenAccuracy:
+        expected = np.mean((logits.argmax(-1) == labels)[real])
+    else:
+        expected = np.exp(np.mean(cross_entropy(labels, logits)[real]))
+    np.testing.assert_allclose(at_once.result(), expected, rtol=1e-6)
+
+
+def test_perplexity_is_the_exponential_of_the_unsmoothed_loss(batch):
+    labels, logits = batch
+    loss = LabelSmoothedCrossEntropy(label_smoothing=0.0)(labels, logits)
+    np.testing.assert_allclose(Perplexity()(labels, logits), np.exp(loss), rtol=1e-6)
+    np.testing.assert_allclose(Perplexity()(np.ones((2, 3), "int32"), np.zeros((2, 3, 50), "float32")), 50, rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_sample_weight(batch, metric_class):
+    labels, logits = batch
+    plain = metric_class()(labels, logits)
+    np.testing.assert_array_equal(metric_class()(labels, logits, np.ones(4)), plain)
+    np.testing.assert_array_equal(metric_class()(labels, logits, np.ones((4, 7))), plain)
+    np.testing.assert_allclose(
+        metric_class()(labels, logits, [0, 1, 0, 0]), metric_class()(labels[1:2], logits[1:2]), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("metric_class", "nothing"), [(TokenAccuracy, 0), (Perplexity, 1), (TokenCount, 0)])
+def test_nothing_seen(metric_class, nothing):
+    metric = metric_class()
+    assert float(metric.result()) == nothing
+    for shape in ((2, 3), (0, 3), (2, 0)):
+        metric.update_state(np.zeros(shape, "int32"), np.ones((*shape, 5), "float32"))
+        assert float(metric.result()) == nothing
+
+
+def test_a_token_of_weight_zero_may_have_any_logits(batch):
+    labels, logits = batch
+    broken = np.where((labels == 0)[..., None], np.float32("nan"), logits)
+    np.testing.assert_array_equal(Perplexity()(labels, broken), Perplexity()(labels, logits))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits(batch, dtype):
+    labels, logits = batch
+    logits = tf.cast(logits, dtype)
+    for metric_class in (TokenAccuracy, Perplexity):
+        np.testing.assert_array_equal(
+            metric_class()(labels, logits), metric_class()(labels, tf.cast(logits, "float32"))
+        )
+
+
+def test_token_count_ignores_weights(batch):
+    labels, logits = batch
+    metric = TokenCount()
+    metric.update_state(labels, logits, np.full(labels.shape, 0.1))
+    metric.update_state(labels)
+    assert float(metric.result()) == 2 * np.sum(labels != 0)
+    metric.reset_state()
+    assert float(metric.result()) == 0
+
+
+def test_unequal_replicas_give_the_result_of_one_device(batch):
+    labels, logits = batch
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    if len(devices) < 2:
+        pytest.skip("needs two logical devices, which other tests may have ruled out")
+    strategy = tf.distribute.MirroredStrategy(devices[:2])
+    with strategy.scope():
+        metrics = [TokenAccuracy(), Perplexity(), TokenCount()]
+
+    def update(context_labels, context_logits):
+        for metric in metrics:
+            metric.update_state(context_labels, context_logits)
+
+    # Replica 0 gets one row, replica 1 the other three.
+    parts = [slice(0, 1), slice(1, 4)]
+    per_replica = [
+        strategy.experimental_distribute_values_from_function(
+            lambda context, values=values: tf.constant(values[parts[context.replica_id_in_sync_group]])
+        )
+        for values in (labels, logits)
+    ]
+    tf.function(lambda: strategy.run(update, args=tuple(per_replica)))()
+    for metric in metrics:
+        alone = type(metric)()
+        alone.update_state(labels, logits)
+        np.testing.assert_allclose(metric.result(), alone.result(), rtol=1e-6)
+
+
+def test_in_compile_as_plain_and_as_weighted_metrics(batch):
+    labels, logits = batch
+    weights = (labels != 0).astype("float32")
+    for arguments in ("metrics", "weighted_metrics"):
+        model = keras.Sequential([keras.layers.Input((7, 11)), keras.layers.Identity()])
+        model.compile(loss=LabelSmoothedCrossEntropy(), **{arguments: [TokenAccuracy(), Perplexity(), TokenCount()]})
+        logs = model.evaluate(logits, labels, sample_weight=weights, batch_size=1, verbose=0, return_dict=True)
+        np.testing.assert_allclose(logs["token_accuracy"], TokenAccuracy()(labels, logits), rtol=1e-6)
+        np.testing.assert_allclose(logs["perplexity"], Perplexity()(labels, logits), rtol=1e-6)
+        assert logs["target_tokens"] == weights.sum()
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity, TokenCount])
+def test_config_round_trip(metric_class):
+    metric = metric_class(ignore_id=-1, name="mine")
+    config = json.loads(json.dumps(metric.get_config()))
+    assert config == {"name": "mine", "dtype": "float32", "ignore_id": -1}
+    assert metric_class.from_config(config).get_config() == config
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(keras.saving.serialize_keras_object(metric))))
+    assert type(again) is metric_class
+    name = keras.saving.get_registered_name(metric_class)
+    assert name == f"keras_transformer>{metric_class.__name__}"
+    assert keras.saving.get_registered_object(name) is metric_class
+    with pytest.raises(ValueError, match=r"`ignore_id` must be an integer or None. Received: ignore_id='pad'"):
+        metric_class(ignore_id="pad")

@@ -1,0 +1,93 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.training.schedules import WarmupSchedule
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        int,
+        float,
+        np.int64,
+        np.float32,
+        np.array,
+        lambda step: tf.constant(step, "int32"),
+        lambda step: tf.constant(step, "int64"),
+        lambda step: tf.constant(step, "float32"),
+        lambda step: keras.ops.convert_to_tensor(step),
+        lambda step: keras.Variable(step, dtype="int64", trainable=False),
+    ],
+)
+def test_the_papers_rates_for_steps_of_any_kind(kind):
+    schedule = WarmupSchedule(512)
+    # The paper's step n is the call with n - 1.
+    for step, rate in ((1, 1.74693e-07), (4000, 6.98771e-04), (16000, 3.49386e-04)):
+        result = schedule(kind(step - 1))
+        assert keras.backend.standardize_dtype(result.dtype) == "float32"
+        np.testing.assert_allclose(result, rate, rtol=3e-6)
+
+
+def test_formula_in_float64():
+    schedule = WarmupSchedule(1024, warmup_steps=123, scale=0.7)
+    for step in (0, 1, 100, 121, 122, 123, 4000, 10**6):
+        n = step + 1.0
+        np.testing.assert_allclose(schedule(step), 0.7 * 1024**-0.5 * min(n**-0.5, n * 123**-1.5), rtol=1e-6)
+
+
+def test_peak():
+    np.testing.assert_allclose(WarmupSchedule(512).peak_learning_rate, 6.987712e-04, rtol=1e-6)
+    np.testing.assert_allclose(WarmupSchedule(1024).peak_learning_rate, 4.941059e-04, rtol=1e-6)
+    schedule = WarmupSchedule.from_peak(5e-3, warmup_steps=2000)
+    np.testing.assert_allclose(schedule.peak_learning_rate, 5e-3, rtol=1e-12)
+    rates = [float(schedule(step)) for step in (1998, 1999, 2000)]
+    assert np.argmax(rates) == 1
+    np.testing.assert_allclose(rates[1], 5e-3, rtol=1e-6)
+
+
+def test_first_update_changes_the_weights_by_the_papers_first_rate():
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(WarmupSchedule(1, warmup_steps=4)), "mae")
+    model.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], 1 - 4**-1.5, rtol=1e-6)
+    np.testing.assert_allclose(model.optimizer.learning_rate, 2 * 4**-1.5, rtol=1e-6)
+
+
+def test_config_round_trip(tmp_path):
+    schedule = WarmupSchedule(np.int64(512), warmup_steps=np.int32(10), scale=np.float32(0.5))
+    config = json.loads(json.dumps(schedule.get_config()))
+    assert config == {"d_model": 512, "warmup_steps": 10, "scale": 0.5}
+    for step in (0, 1, 100, 4000, 10**6):
+        np.testing.assert_array_equal(WarmupSchedule.from_config(config)(step), schedule(step))
+    name = keras.saving.get_registered_name(WarmupSchedule)
+    assert name == "keras_transformer>WarmupSchedule"
+    assert keras.saving.get_registered_object(name) is WarmupSchedule
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(schedule), "mse")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert loaded.optimizer.get_config()["learning_rate"]["config"] == config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"d_model": 0}, "`d_model` must be a positive integer. Received: d_model=0"),
+        ({"d_model": 512.0}, "d_model=512.0"),
+        ({"d_model": 8, "warmup_steps": 0}, "`warmup_steps` must be a positive integer. Received: warmup_steps=0"),
+        ({"d_model": 8, "scale": -1}, "`scale` must be a positive number. Received: scale=-1"),
+        ({"d_model": 8, "scale": float("inf")}, "scale=inf"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WarmupSchedule(**arguments)
+
+
+def test_bad_peak():
+    with pytest.raises(ValueError, match=r"`peak_learning_rate` must be a positive number. Received: peak_l.*=0"):
+        WarmupSchedule.from_peak(0)

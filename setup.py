@@ -14,7 +14,8 @@ setup(
     description='The Transformer of "Attention Is All You Need" for TensorFlow and Keras 3: train, evaluate, serve.',
     long_description=(ROOT / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     install_requires=[
@@ -30,7 +31,13 @@ setup(
         "tyro>=1,<2",
     ],
     extras_require={
-        "test": ["pytest>=9,<10", "hypothesis>=6,<7", "ruff>=0.15,<1", "build>=1.2,<2"],
+        "test": [
+            "pytest>=9,<10",
+            "hypothesis>=6,<7",
+            "ruff>=0.15,<1",
+            "setuptools>=77",  # test_packaging builds a wheel and a source distribution without a network
+            "wheel>=0.45",
+        ],
         "oracle": ["torch==2.13.*"],
         "dev": ["pre-commit>=4,<5"],
     },

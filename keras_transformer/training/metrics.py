@@ -7,7 +7,7 @@ from keras_transformer.training.losses import check_ignore_id, flatten_tokens, p
 
 
 class _TokenMean(keras.metrics.Metric):
-    """Weighted mean over tokens of a quantity that subclasses define in `token_values`."""
+    """Weighted mean over tokens of the quantity that a subclass's `token_values(labels [N], logits [N, V])` gives."""
 
     def __init__(self, *, ignore_id=0, name=None, dtype=None):
         super().__init__(name=name, dtype="float32" if dtype is None else dtype)
@@ -15,9 +15,6 @@ class _TokenMean(keras.metrics.Metric):
         # Metric variables are summed over replicas when read, so both are plain sums.
         self.total = self.add_variable(shape=(), initializer="zeros", name="total")
         self.count = self.add_variable(shape=(), initializer="zeros", name="count")
-
-    def token_values(self, labels, logits):
-        raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels, logits, weights = flatten_tokens(y_true, y_pred, sample_weight, self.ignore_id)

@@ -68,6 +68,7 @@ def test_config_round_trip(tmp_path):
     assert keras.saving.get_registered_object(name) is WarmupSchedule
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(schedule), "mse")
+    model.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert loaded.optimizer.get_config()["learning_rate"]["config"] == config

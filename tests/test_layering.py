@@ -1,0 +1,137 @@
+"""Imports go downwards only, and importing the package is quiet: no network, nothing heavy that only some need."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "keras_transformer"
+
+# What a part of the package may import, besides itself. `data`, `decoding` and `training` are handed what they need (a
+# tokenizer, a next-token function, a translator), so that each can be used without the others.
+MAY_IMPORT = {
+    "masks": set(),
+    "layers": {"masks"},
+    "presets": set(),
+    "transformer": {"masks", "layers", "presets"},
+    "data": set(),
+    "decoding": set(),
+    "evaluation": set(),
+    "training": set(),
+    "translator": {"masks", "layers", "presets", "transformer", "data", "decoding", "evaluation"},
+}
+MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
+MAY_IMPORT["__main__"] = {*MAY_IMPORT["serving"], "serving", "training"}
+MAY_IMPORT["__init__"] = set(MAY_IMPORT["__main__"])
+
+# Everything else is plain Keras and runs on its other backends.
+TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_datasets")
+MAY_USE_TENSORFLOW = (
+    "data",
+    "decoding",
+    "translator",
+    "serving",
+    "training.distribution",
+    "training.checkpoints",
+    "__main__",
+)
+# Only where a function asks for it, for the number of the replica.
+MAY_USE_TENSORFLOW_LATE = ("layers.dropout",)
+
+
+def module_name(path):
+    """Name of a module within the package: `data.batches`, or `data` for the `__init__` of `data`."""
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    if len(parts) > 1 and parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+def imports_of(path):
+    """All that a module imports, as `(absolute name, whether it is imported on import of the module)`."""
+    tree = ast.parse(path.read_text("utf-8"))
+    late = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for node in ast.walk(function)
+    }
+    package = ["keras_transformer", *path.relative_to(PACKAGE).parts[:-1]]
+    found = []
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            # `from keras_transformer import data` names a part, so what is imported counts too.
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        found += [(name, id(node) not in late) for name in names]
+    return found
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def starts_with(name, prefixes):
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def test_every_part_has_its_place():
+    parts = {name.split(".")[0] for name in MODULES}
+    assert parts <= set(MAY_IMPORT), "a new part of the package needs a line in MAY_IMPORT"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_downwards(module):
+    part = module.split(".")[0]
+    for name, _ in imports_of(MODULES[module]):
+        if name.split(".")[0] == "keras_transformer":
+            other = name.split(".")[1]
+            if other in MAY_IMPORT:  # else a name of the package's __init__, such as __version__
+                assert other == part or other in MAY_IMPORT[part], f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_tensorflow_is_where_it_belongs(module):
+    if starts_with(module, MAY_USE_TENSORFLOW):
+        return
+    for name, at_import in imports_of(MODULES[module]):
+        if starts_with(name, TENSORFLOW):
+            assert starts_with(module, MAY_USE_TENSORFLOW_LATE), f"{module} imports {name}"
+            assert not at_import, f"{module} imports {name} outside of a function"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_private_of_keras_or_tensorflow(module):
+    for name, _ in imports_of(MODULES[module]):
+        assert not starts_with(name, ("keras.src", "tensorflow.python", "keras._tf_keras")), f"{module} imports {name}"
+
+
+def test_scripts_are_no_packages():
+    for folder in ("recipes", "export", "benchmarks", "tests"):
+        assert not list((PACKAGE.parent / folder).rglob("__init__.py"))
+
+
+QUIET = """
+import socket, sys, warnings
+def refuse(*arguments, **named):
+    raise AssertionError("importing the package opened a connection")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+import keras_transformer
+heavy = {"tensorflow_datasets", "tyro", "torch", "sacrebleu", "tensorboard"} & set(sys.modules)
+assert not heavy, f"importing keras_transformer imports {heavy}"
+for name in sys.argv[1:]:
+    __import__("keras_transformer." + name)
+heavy = {"tensorflow_datasets", "tyro", "torch"} & set(sys.modules)
+assert not heavy, f"importing its modules imports {heavy}"
+"""
+
+
+def test_importing_is_quiet():
+    modules = [name for name in MODULES if name not in ("__init__", "__main__")]
+    done = subprocess.run([sys.executable, "-c", QUIET, *modules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -71,7 +71,7 @@ class Tokenizer:
         model: bytes of a SentencePiece model whose special ids are the four above, as `train` makes it.
 
     Raises:
-        ValueError: the bytes are no SentencePiece model, or its special ids differ.
+        ValueError: the bytes are no SentencePiece model, its special ids differ, or it has no byte fallback.
 
     Reference:
         [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -95,11 +95,15 @@ class Tokenizer:
                 f"model must have padding, unknown, start and end ids {(PAD_ID, UNKNOWN_ID, START_ID, END_ID)}. "
                 f"Received: {ids}"
             )
+        if not proto.trainer_spec.byte_fallback:
+            raise ValueError("model must have been trained with byte fallback. Received: one without")
         self.model = model
         self.sha256 = hashlib.sha256(model).hexdigest()
         self.vocabulary_size = processor.GetPieceSize()
         self.normalization = proto.normalizer_spec.name
         self._processor = processor
+        self._keeps_blanks = not proto.normalizer_spec.remove_extra_whitespaces
+        self._guard = processor.PieceToId("<0x41>")
         self._graph_tokenizer = None
 
     @classmethod
@@ -254,7 +258,14 @@ class Tokenizer:
             ids = tf.RaggedTensor.from_tensor(tf.convert_to_tensor(ids))
         # Clip before the cast: a 64-bit id must not wrap into the vocabulary.
         values = tf.clip_by_value(ids.flat_values, 0, tf.cast(self.vocabulary_size - 1, ids.dtype))
-        return _valid_utf8(self.graph_tokenizer.detokenize(ids.with_flat_values(tf.cast(values, tf.int32))))
+        ids = ids.with_flat_values(tf.cast(values, tf.int32))
+        if not self._keeps_blanks:
+            return _valid_utf8(self.graph_tokenizer.detokenize(ids))
+        # The library inside tensorflow_text drops every space at the start of a text, not only the one that stands
+        # for the start of a word. So put an "A" before the text and take it and that space off again.
+        guard = tf.fill([ids.nrows(), 1], self._guard)
+        text = _valid_utf8(self.graph_tokenizer.detokenize(tf.concat([guard, ids], axis=1)))
+        return tf.strings.regex_replace(text, "^A ?", "", replace_global=False)
 
 
 def _valid_utf8(text: tf.Tensor) -> tf.Tensor:

@@ -29,7 +29,7 @@ def distributions(tmp_path_factory):
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("output")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("keras_transformer", *SCRIPTS):
+    for name in ("keras_transformer", *filter(lambda name: (ROOT / name).is_dir(), SCRIPTS)):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for kind in ("sdist", "wheel"):
         # A process each: setuptools leaves its own arguments in sys.argv.

@@ -33,6 +33,7 @@ class Transformer(keras.Model):
         max_length: number of learned positions, for both sides.
         tying: `"three-way"` (default, the paper): one matrix embeds source and target and gives the logits;
             `"two-way"`: target embedding and logits share one; `"none"`: three matrices.
+        dtype, name, trainable: as for any Keras layer.
 
     Call arguments:
         inputs: mapping with `"source_ids"` int32 [B, S] and `"target_ids"` int32 [B, T], the target shifted right

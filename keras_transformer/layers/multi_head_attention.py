@@ -54,8 +54,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is not positive, the query's width is not divisible by `num_heads` while `key_dim` is
-            unset, a mask has the wrong rank, or `cache` comes without `cache_index`, or, where lengths and index are known
-            when the call is traced, a write does not fit the cache.
+            unset, a mask has the wrong rank, `cache` comes without `cache_index`, or a write does not fit the cache
+            (seen only where its index and lengths are Python integers).
     """
 
     def __init__(

@@ -27,6 +27,10 @@ from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenize
 _CHUNK_PAIRS = 20_000
 # Pair numbers that a report keeps of each kind.
 _NUM_REPORTED_PAIRS = 5
+# Chance can leave a small epoch unbalanced: below so many pairs up to so many shuffles are tried for a balanced one.
+_FEW_PAIRS = 10_000
+_NUM_DEALS = 64
+_BALANCED = 0.08
 _FORMAT = 1
 _INDEX_FILE = "index.json"
 _SIDES = ("source", "target")
@@ -328,20 +332,38 @@ class Batches:
         epoch = int(epoch) if self.shuffle else 0
         if self._cached[0] == epoch:
             return self._cached[1]
-        if not self.shuffle:
-            plan = Plan(np.argsort(self._keys, kind="stable"), self._starts, self._shapes)
-        else:
+        if self.shuffle:
             generator = np.random.default_rng([self.seed, epoch])
             order = generator.permutation(len(self.store))
             order = order[np.argsort(self._keys[order], kind="stable")]
-            batches = _dealt_order(len(self._shapes), generator)
-            sizes = np.diff(self._starts)[batches]
-            starts = np.concatenate([[0], np.cumsum(sizes)])
-            # Batch i, of sizes[i] pairs, moves from its place in the sorted order to starts[i].
-            moves = np.repeat(self._starts[:-1][batches] - starts[:-1], sizes)
-            plan = Plan(order[np.arange(len(order)) + moves], starts, self._shapes[batches])
+            plan = self._balanced(order, generator)
+        else:
+            plan = Plan(np.argsort(self._keys, kind="stable"), self._starts, self._shapes)
         self._cached = (epoch, plan)
         return plan
+
+    def _deal(self, order: np.ndarray, generator: np.random.Generator) -> Plan:
+        """Shuffles the batches of sorted pairs."""
+        batches = _dealt_order(len(self._shapes), generator)
+        sizes = np.diff(self._starts)[batches]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        # Batch i, of sizes[i] pairs, moves from its place in the sorted order to starts[i].
+        moves = np.repeat(self._starts[:-1][batches] - starts[:-1], sizes)
+        return Plan(order[np.arange(len(order)) + moves], starts, self._shapes[batches])
+
+    def _balanced(self, order: np.ndarray, generator: np.random.Generator) -> Plan:
+        """The first shuffle whose first and last quarter of pairs have about the same source length, or the best."""
+        quarter = max(1, len(order) // 4)
+        best, least = None, np.inf
+        for _ in range(_NUM_DEALS if len(order) < _FEW_PAIRS else 1):
+            plan = self._deal(order, generator)
+            lengths = self.store.source_lengths[plan.order]
+            imbalance = abs(lengths[:quarter].mean() - lengths[-quarter:].mean()) / lengths.mean()
+            if imbalance < least:
+                best, least = plan, imbalance
+            if least < _BALANCED:
+                break
+        return best
 
     def batch(self, epoch: int, step: int):
         """One batch of one epoch, as numpy arrays."""

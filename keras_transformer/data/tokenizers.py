@@ -262,7 +262,8 @@ class Tokenizer:
         if not self._keeps_blanks:
             return _valid_utf8(self.graph_tokenizer.detokenize(ids))
         # The library inside tensorflow_text drops every space at the start of a text, not only the one that stands
-        # for the start of a word. So put an "A" before the text and take it and that space off again.
+        # for the start of a word. So put an "A" before the text and take it and that space off again. (Only the byte
+        # piece of a space in first place, which no text is encoded to, is lost by it.)
         guard = tf.fill([ids.nrows(), 1], self._guard)
         text = _valid_utf8(self.graph_tokenizer.detokenize(tf.concat([guard, ids], axis=1)))
         return tf.strings.regex_replace(text, "^A ?", "", replace_global=False)

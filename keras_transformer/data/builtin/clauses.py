@@ -207,7 +207,7 @@ class Clause:
         return [word for word in words if word], after
 
     def _german_not(self):
-        has_kein = any(isinstance(part, NounPhrase) and part.determiner == "no" for part in self.parts.values())
+        has_kein = any(isinstance(part, NounPhrase) and part.determiner == "not a" for part in self.parts.values())
         return "nicht" if self.negated and not has_kein else ""
 
 

@@ -77,7 +77,7 @@ _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
 )
 _UNITS = [*_UNITS.split(), "eighteen", "nineteen"]
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
 
 def cardinal(number):

@@ -7,7 +7,7 @@ address "Sie" takes the forms of "3p", and the corpus has no "du" and no "ihr".
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 SLOTS = "mfnp"
@@ -230,7 +230,7 @@ CONDITIONAL = {"mögen": ("möchte", "möchten"), "sollen": ("sollte", "sollten"
 PERSONS = ("1s", "3s", "1p", "3p")
 
 
-@lru_cache(maxsize=None)
+@cache
 def conjugate(verb, person, tense="present"):
     """The finite form, without the particle.
 
@@ -257,7 +257,7 @@ _UNITS = (
     "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn"
 )
 _UNITS = [*_UNITS.split(), "achtzehn", "neunzehn"]
-_TENS = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
+_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 
 
 def cardinal(number):

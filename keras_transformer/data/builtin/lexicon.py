@@ -1,6 +1,6 @@
 """The lexicon, read once: nouns, verbs and adjectives with the look-ups that the sampler needs."""
 
-from functools import lru_cache
+from functools import cache
 
 from .modifiers import parse_adjectives
 from .nouns import parse_nouns
@@ -13,7 +13,7 @@ SPEAKING_VERBS = tuple(parse_clause_verbs(SPEAKING))
 INTENDING_VERBS = tuple(parse_clause_verbs(INTENDING))
 
 
-@lru_cache(maxsize=None)
+@cache
 def nouns_with(tags):
     """The nouns that have one of these tags; a tag with a minus excludes."""
     wanted = {tag for tag in tags if not tag.startswith("-")}
@@ -21,8 +21,41 @@ def nouns_with(tags):
     return tuple(noun for noun in NOUNS if wanted & noun.tags and not excluded & noun.tags)
 
 
-@lru_cache(maxsize=None)
-def adjectives_for(english_noun):
-    """The adjectives that fit the noun with this English name."""
-    noun = next(noun for noun in NOUNS if noun.english == english_noun)
+@cache
+def nouns_for(adjective):
+    """The nouns that an `Adjective` fits."""
+    return tuple(noun for noun in NOUNS if adjective.fits(noun))
+
+
+@cache
+def adjectives_for(noun):
+    """The adjectives that fit a `Noun`."""
     return tuple(adjective for adjective in ADJECTIVES if adjective.fits(noun))
+
+
+def _verbs_of(*bases):
+    """The entries of `VERBS` with these English base forms."""
+    return tuple(verb for verb in VERBS if verb.english.base in bases)
+
+
+NOUN = {noun.english: noun for noun in NOUNS}
+ADJECTIVE = {adjective.english: adjective for adjective in ADJECTIVES}
+(NEED,) = _verbs_of("need")
+(LIVE,) = _verbs_of("live")
+(GO,) = _verbs_of("go")
+TRANSITIVE = tuple(verb for verb in VERBS if "acc" in verb.frame and "prep" not in verb.frame)
+# What any person may do, and on purpose.
+VOLUNTARY = tuple(
+    verb
+    for verb in VERBS
+    if not verb.flags & {"state", "chance", "definite"} and {"person", "adult"} & set(verb.subject)
+)
+# What one "likes to" do, which German says with "gern".
+LIKED = tuple(
+    verb
+    for verb in _verbs_of(
+        *("bake", "cook", "dance", "draw", "drink", "eat", "fly", "go", "hike", "paint", "photograph", "play", "read"),
+        *("ride", "sing", "sleep", "swim", "travel", "visit", "watch television", "work", "write"),
+    )
+    if verb in VOLUNTARY and "prep" not in verb.frame
+)

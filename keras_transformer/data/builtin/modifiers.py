@@ -1,18 +1,25 @@
 """Adjectives, adverbs and expressions of time: the words that are neither noun nor verb.
 
-Adjectives have one line each: English | German | the noun tags it may stand before | notes. A word with a minus excludes
-a tag. The notes are the comparatives, English/German, for the adjectives that are compared.
+Adjectives have one line each: English | German | the tags of the nouns that it may describe | notes. A minus excludes a
+tag. The notes are the comparatives, English/German, for the adjectives that are compared.
 """
 
 from dataclasses import dataclass
 
+from .tables import read_rows
+
 ADJECTIVES = """
-old | alt | person animal clothing vehicle furniture device readable small bag opening building bridge tree instrument city village umbrella -child -mouse | older/älter
+old | alt | person animal clothing vehicle furniture device readable small bag opening building bridge tree
+    instrument city village umbrella -child -mouse | older/älter
 young | jung | person animal -grandmother -grandfather -mouse -boss | younger/jünger
-new | neu | clothing vehicle furniture device readable small bag opening building instrument bridge umbrella watch ball doll boss colleague neighbor teacher pupil secretary idea plan contract song movie rule word
-big | groß | animal vehicle furniture bag building city garden park garage-door window suitcase fruit kitchen living-room balcony apartment pot vase tree cake pizza | bigger/größer
-small | klein | child animal vehicle furniture bag building city village garden park window lake fruit kitchen bedroom bathroom balcony apartment vase tree gift mistake doll | smaller/kleiner
-good | gut | job student friend neighbor readable restaurant hotel café idea plan answer movie concert song report article dish bread wine cheese dog
+new | neu | clothing vehicle furniture device readable small bag opening building instrument bridge umbrella watch
+    ball doll boss colleague neighbor teacher pupil secretary idea plan contract song movie rule word
+big | groß | animal vehicle furniture bag building city garden park garage-door window suitcase fruit kitchen
+    living-room balcony apartment pot vase tree cake pizza | bigger/größer
+small | klein | child animal vehicle furniture bag building city village garden park window lake fruit kitchen
+    bedroom bathroom balcony apartment vase tree gift mistake doll | smaller/kleiner
+good | gut | job student friend neighbor readable restaurant hotel café idea plan answer movie concert song report
+    article dish bread wine cheese dog
 bad | schlecht | movie concert idea plan answer restaurant hotel student
 friendly | freundlich | person dog -king -prince
 nice | nett | person -king -queen
@@ -21,7 +28,8 @@ clever | klug | person dog fox -baby
 intelligent | intelligent | student scientist pupil doctor lawyer boy girl
 strong | stark | man firefighter boy horse bear lion elephant coffee
 tired | müde | person -king
-hungry | hungrig | person animal -butterfly -bee
+hungry | hungrig | person animal -butterfly -bee -king -queen
+thirsty | durstig | person horse dog cow elephant -king -queen
 sick | krank | kin child patient neighbor colleague teacher animal -butterfly -bee -prince -princess
 happy | glücklich | person -patient
 sad | traurig | person -judge
@@ -43,13 +51,17 @@ green | grün | clothing car bicycle sofa armchair bag umbrella opening apple ba
 yellow | gelb | outerwear shirt blouse dress skirt umbrella flower pencil vase ball
 gray | grau | clothing vehicle furniture cat mouse donkey horse
 brown | braun | clothing bag furniture horse dog bear pony
-expensive | teuer | clothing vehicle furniture device watch ring instrument gift camera restaurant hotel apartment wine cell-phone vase -carpet | more expensive/teurer
+expensive | teuer | clothing vehicle furniture device watch ring instrument gift camera restaurant hotel apartment
+    wine cell-phone vase -carpet | more expensive/teurer
 cheap | billig | clothing vehicle furniture device hotel apartment bicycle ticket camera umbrella | cheaper/billiger
-beautiful | schön | clothing flower garden park city village castle church beach song picture photo doll princess queen horse butterfly apartment poem bird vase lake ring watch rose | more beautiful/schöner
+beautiful | schön | clothing flower garden park city village castle church beach song picture photo doll princess
+    queen horse butterfly apartment poem bird vase lake ring watch rose | more beautiful/schöner
 ugly | hässlich | tie carpet hat vase lamp sofa building -castle
-modern | modern | kitchen office museum library hospital school factory apartment hotel computer washing-machine furniture theater
+modern | modern | kitchen office museum library hospital school factory apartment hotel computer washing-machine
+    furniture theater
 heavy | schwer | suitcase bag backpack table cupboard pot dictionary | heavier/schwerer
-long | lang | letter novel report sentence word street bridge river coat dress skirt scarf snake trip poem contract | longer/länger
+long | lang | letter novel report sentence word street bridge river coat dress skirt scarf snake trip poem contract |
+    longer/länger
 short | kurz | letter report sentence word dress skirt poem trip story | shorter/kürzer
 tall | hoch | tall | taller/höher
 high | hoch | mountain | higher/höher
@@ -66,15 +78,17 @@ sour | sauer | lemon cherry apple
 ripe | reif | fruit tomato -lemon
 healthy | gesund | fruit salad carrot
 delicious | lecker | dish cake cookie sausage pizza cheese apple-pie
-dirty | schmutzig | clothing car bicycle truck window carpet towel plate glass kitchen bathroom knife fork spoon pot cup
+dirty | schmutzig | clothing car bicycle truck window carpet towel plate glass kitchen bathroom knife fork spoon pot
+    cup
 empty | leer | bottle glass cup bag suitcase backpack wallet house cupboard shelf apartment train bus
 full | voll | train bus stadium movie-theater beach suitcase
 broken | kaputt | device bicycle car chair umbrella window watch camera bus
 comfortable | bequem | armchair sofa bed chair | more comfortable/bequemer
-interesting | interessant | readable text museum exhibition movie idea question course trip city job -key | more interesting/interessanter
+interesting | interessant | readable text museum exhibition movie idea question course trip city job -key | more
+    interesting/interessanter
 boring | langweilig | readable text movie course meeting exercise concert | more boring/langweiliger
 exciting | spannend | novel story movie soccer-game trip book | more exciting/spannender
-difficult | schwierig | question exercise problem exam language sentence word text -report | more difficult/schwieriger
+difficult | schwierig | question exercise problem exam sentence word text -report | more difficult/schwieriger
 easy | leicht | question exercise exam sentence | easier/leichter
 important | wichtig | letter question meeting exam contract plan rule word idea | more important/wichtiger
 useful | nützlich | dictionary map bicycle rule course coffee-machine textbook
@@ -184,9 +198,9 @@ MONTHS = (
     ("December", "Dezember"),
 )
 
-MEN = "Paul Peter Jan Tim David Martin Simon Karl Oskar Leon Jakob Erik".split()
-WOMEN = "Anna Maria Julia Emma Laura Lena Sophie Clara Nina Eva Lisa Paula".split()
-FAMILIES = "Schmidt Weber Müller Fischer Wagner Becker Hoffmann Schneider".split()
+MEN = ["Paul", "Peter", "Jan", "Tim", "David", "Martin", "Simon", "Karl", "Oskar", "Leon", "Jakob", "Erik"]
+WOMEN = ["Anna", "Maria", "Julia", "Emma", "Laura", "Lena", "Sophie", "Clara", "Nina", "Eva", "Lisa", "Paula"]
+FAMILIES = ["Schmidt", "Weber", "Müller", "Fischer", "Wagner", "Becker", "Hoffmann", "Schneider"]
 
 # Places without an article: "in" + dative of rest and "nach" of motion in German.
 TOWNS = (
@@ -214,7 +228,7 @@ COUNTRIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
     """An adjective in both languages; `tags` and `excluded` choose nouns, `comparative` is a pair or None."""
 
@@ -224,19 +238,17 @@ class Adjective:
     excluded: frozenset
     comparative: tuple | None
 
+    def __str__(self):
+        return self.english
+
     def fits(self, noun):
         return not self.tags.isdisjoint(noun.tags) and self.excluded.isdisjoint(noun.tags)
-
-
-def parse_pairs(table):
-    """Reads lines "English | German" into a list of pairs."""
-    return [tuple(cell.strip() for cell in line.split("|")) for line in table.strip().splitlines()]
 
 
 def parse_adjectives(table=ADJECTIVES):
     """Reads `ADJECTIVES` into a list of `Adjective`."""
     adjectives = []
-    for english, german, words, *comparative in parse_pairs(table):
+    for english, german, words, *comparative in read_rows(table):
         words = words.split()
         adjectives.append(
             Adjective(

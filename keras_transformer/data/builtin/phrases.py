@@ -84,8 +84,8 @@ class NounPhrase:
     Args:
         noun: A `nouns.Noun`.
         number: "singular" or "plural".
-        determiner: "the", "a", "this", "every", "which", "how many" or None; "no" for the "a" or "any" of a negated
-            English clause, which is "kein" in German; "the (bare)" for an instrument that one plays.
+        determiner: "the", "a", "this", "every", "which", "how many" or None; "no", and "not a" for the "a" or "any" of
+            a negated English clause, both "kein" in German.
         possessor: A `Pronoun` in place of the determiner, or a `Name`: "my brother", "Anna's brother".
         adjectives: `modifiers.Adjective`s, joined by blanks in English and by commas in German.
         count: A number from 2 on, in place of the determiner or after "the".
@@ -120,7 +120,7 @@ class NounPhrase:
 
     @property
     def is_indefinite(self):
-        return self.possessor is None and self.owner is None and self.determiner in ("a", None, "no")
+        return self.possessor is None and self.owner is None and self.determiner in ("a", None)
 
     def english(self, case):
         noun = self.noun.english_plural if self.number == "plural" else self.noun.english
@@ -141,11 +141,13 @@ class NounPhrase:
             return self.possessor.english("genitive") + "'s"
         if self.possessor is not None:
             return self.possessor.possessive
-        if self.determiner == "a" or (self.determiner == "no" and self.number == "singular" and not self.noun.is_mass):
+        if self.determiner == "a" or (
+            self.determiner == "not a" and self.number == "singular" and not self.noun.is_mass
+        ):
             return english.indefinite_article(following)
         if self.determiner == "this":
             return "these" if self.number == "plural" else "this"
-        return {"no": "any", "the (bare)": "the"}.get(self.determiner, self.determiner)
+        return {"not a": "any"}.get(self.determiner, self.determiner)
 
     def german(self, case):
         stem = self._german_stem()
@@ -167,7 +169,15 @@ class NounPhrase:
             return None
         if self.possessor is not None:
             return self.possessor.german_possessive
-        stems = {"the": "der", "a": "ein", "no": "kein", "this": "dies", "every": "jed", "which": "welch"}
+        stems = {
+            "the": "der",
+            "a": "ein",
+            "no": "kein",
+            "not a": "kein",
+            "this": "dies",
+            "every": "jed",
+            "which": "welch",
+        }
         return stems.get(self.determiner)
 
     def _german_determiner(self, stem, case):

@@ -21,20 +21,18 @@ from .modifiers import (
     TIMES,
     TOWNS,
     WOMEN,
-    parse_pairs,
 )
 from .phrases import PRONOUNS, Adverbial, Name, NounPhrase, Pair, Pronoun, prepositional
+from .tables import read_rows
 
-TIME_ADVERBS = {tense: [Adverbial(*pair) for pair in parse_pairs(table)] for tense, table in TIMES.items()}
-FREQUENCY_ADVERBS = [Adverbial(*pair) for pair in parse_pairs(FREQUENCY)]
-MANNER_ADVERBS = {pair[0]: Adverbial(*pair) for pair in parse_pairs(MANNER)}
+TIME_ADVERBS = {tense: [Adverbial(*pair) for pair in read_rows(table)] for tense, table in TIMES.items()}
+FREQUENCY_ADVERBS = [Adverbial(*pair) for pair in read_rows(FREQUENCY)]
+MANNER_ADVERBS = {pair[0]: Adverbial(*pair) for pair in read_rows(MANNER)}
 HOME = Adverbial("at home", "zu Hause")
-# Prepositions of rest and motion at a piece of furniture, by the tag of the noun.
-SPOTS = {
-    "surface": [("on", "auf"), ("on", "auf"), ("under", "unter")],
-    "inside": [("in", "in")],
-    "bed": [("on", "auf"), ("under", "unter")],
-}
+# Furniture that does not take "on", "auf".
+SPOT_OF = {"shelf": ("on", "in"), "armchair": ("in", "in"), "cupboard": ("in", "in"), "kitchen cupboard": ("in", "in")}
+# Nobody does this to what is his own already.
+ACQUIRING = ("buy", "rent", "borrow", "order", "pick")
 CLOCK_HOURS = range(6, 13)
 YEARS = (1987, 1990, 1995, 1998, 2001, 2004, 2008, 2012, 2015, 2019)
 
@@ -52,6 +50,11 @@ class Sampler:
     def pick(self, items):
         return items[int(self.random.random() * len(items))]
 
+    def combine(self, *words):
+        """Notes a combination of a verb or an adjective with a noun; a word alone is none."""
+        if len(words) > 1:
+            self.combinations.add(" ".join(str(word) for word in words))
+
     # Noun phrases --------------------------------------------------------------------------------------------------
 
     def name(self):
@@ -63,17 +66,23 @@ class Sampler:
         return Name(self.pick(MEN), "he") if self.chance(0.5) else Name(self.pick(WOMEN), "she")
 
     def adjectives(self, noun, number="singular", probability=0.3):
-        fitting = adjectives_for(noun.english)
+        fitting = adjectives_for(noun)
         if not fitting or not self.chance(probability):
             return ()
         adjective = self.pick(fitting)
-        self.combinations.add(f"{adjective.english} {noun.english}")
+        self.combine(adjective, noun)
         return (adjective,)
 
-    def noun_phrase(self, noun, *, definite=False, indefinite=False, plural=None, adjective=0.3, possessor=None):
-        """A phrase around `noun`; `possessor` is the pronoun of the subject, for "his" or "my"."""
+    def noun_phrase(
+        self, noun, *, definite=False, indefinite=False, plural=None, adjective=0.3, possessor=None, owned=True
+    ):
+        """A phrase around `noun`.
+
+        `possessor` is the pronoun of the subject, for "his" or "my"; `owned` allows "Anna's"; `adjective` is the
+        probability of one; `plural` is drawn where it is None.
+        """
         if plural is None:
-            plural = self.chance(0.25)
+            plural = self.chance(0.2)
         plural = plural and not noun.is_mass and not {"unique", "single"} & noun.tags
         number = "plural" if plural else "singular"
         adjectives = self.adjectives(noun, number, adjective)
@@ -82,6 +91,8 @@ class Sampler:
             return NounPhrase(noun, number, possessor=name, adjectives=adjectives)
         if "kin" in noun.tags or ("friend" in noun.tags and not self.chance(0.15)):
             return NounPhrase(noun, number, possessor=self.possessor(possessor), adjectives=adjectives)
+        if "language" in noun.tags:
+            return NounPhrase(noun, determiner=None)
         if "unique" in noun.tags:
             return NounPhrase(noun, adjectives=adjectives)
         if noun.is_mass:
@@ -89,26 +100,35 @@ class Sampler:
             return NounPhrase(noun, determiner=determiner, adjectives=adjectives)
         if indefinite or (not definite and self.chance(0.4)):
             if plural and self.chance(0.4):
-                return NounPhrase(noun, number, None, adjectives=adjectives, count=2 + int(self.random.random() * 11))
+                return NounPhrase(noun, number, None, adjectives=adjectives, count=self.count(noun))
             return NounPhrase(noun, number, None if plural else "a", adjectives=adjectives)
         if possessor is not None and self.chance(0.3) and self.can_be_owned(noun):
             return NounPhrase(noun, number, possessor=PRONOUNS[possessor], adjectives=adjectives)
         if self.chance(0.08):
             return NounPhrase(noun, number, "this", adjectives=adjectives)
-        if self.chance(0.12) and {"vehicle", "clothing", "bag", "readable", "small", "pet", "device"} & noun.tags:
+        if (
+            owned
+            and self.chance(0.12)
+            and {"vehicle", "clothing", "bag", "readable", "small", "pet", "device"} & noun.tags
+        ):
             if self.chance(0.5):
                 return NounPhrase(noun, number, possessor=self.first_name(), adjectives=adjectives)
             owner = self.pick(nouns_with(("person", "-kin")))
             return NounPhrase(noun, number, adjectives=adjectives, owner=NounPhrase(owner))
         return NounPhrase(noun, number, adjectives=adjectives)
 
+    def count(self, noun):
+        many = {"animal", "piece", "small", "plant", "readable"} & noun.tags
+        return 2 + int(self.random.random() * (11 if many else 4))
+
     @staticmethod
     def can_be_owned(noun):
+        """Whether "my", "his" sound natural before the noun."""
         if "person" in noun.tags:
             return not {"teacher", "doctor", "dentist", "lawyer", "secretary", "guest", "gardener"}.isdisjoint(
                 noun.tags
             )
-        return {"place", "plant", "wild", "livestock", "weather"}.isdisjoint(noun.tags)
+        return {"place", "plant", "wild", "livestock", "weather", "food", "drink", "public"}.isdisjoint(noun.tags)
 
     def possessor(self, subject=None):
         if subject is not None:
@@ -135,7 +155,7 @@ class Sampler:
             return replace(phrase, count=2 + int(self.random.random() * 5))
         return phrase
 
-    def object(self, tags, subject, *, definite=False, indefinite=False):
+    def object(self, tags, subject, *, definite=False, indefinite=False, verb=None):
         """An object among the nouns with `tags`, never the subject's own noun."""
         pronoun = pronoun_of(subject)
         if "person" in tags and not indefinite:
@@ -147,7 +167,7 @@ class Sampler:
                 return PRONOUNS[self.pick(others)]
             if draw < 0.4:
                 name = self.name()
-                return name if not isinstance(subject, Name | Pair) or isinstance(name, Name) and name.title else None
+                return name if not isinstance(subject, Name | Pair) or (isinstance(name, Name) and name.title) else None
         if {"clothing", "hers", "his"} & set(tags):
             tags = (*tags, "-his" if pronoun == "she" else "-hers")
         nouns = nouns_with(tuple(tags))
@@ -156,6 +176,8 @@ class Sampler:
             noun = nouns[(nouns.index(noun) + 1) % len(nouns)]
         if "person" in noun.tags and not indefinite:
             definite = definite or self.chance(0.85)
+        if verb is not None and verb.english.base in ACQUIRING and "kin" not in noun.tags:
+            pronoun = None
         return self.noun_phrase(noun, definite=definite, indefinite=indefinite, possessor=pronoun)
 
     # Adverbials ----------------------------------------------------------------------------------------------------
@@ -173,6 +195,9 @@ class Sampler:
             if draw < 0.2:
                 number = 1 + int(self.random.random() * 28)
                 return Adverbial(f"on {month[0]} {number}", f"am {number}. {month[1]}", comma=True)
+            if draw < 0.22 and long and tense == "past":
+                year = self.pick(YEARS)
+                return Adverbial(f"in {year}", f"im Jahr {year}", comma=True)
             if draw < 0.25 and long:
                 return Adverbial(f"in {month[0]}", f"im {month[1]}", comma=True)
             if draw < 0.32:
@@ -235,12 +260,9 @@ class Sampler:
                 return Adverbial("on the wall", wall)
             return Adverbial(f"on the wall in the {room.english}", f"{wall} {self._in(room)}")
         noun = self.pick(nouns_with(tags))
-        kind = next((tag for tag in ("surface", "inside", "bed") if tag in noun.tags), None)
-        english, german = self.pick(SPOTS[kind]) if kind and "onto" not in tags else ("on", "auf")
-        if noun.english == "shelf":
-            english, german = "on", "in" if case == "never" else "auf"
-        if noun.english == "armchair":
-            english, german = "in", "in"
+        english, german = SPOT_OF.get(noun.english, ("on", "auf"))
+        if case == "dative" and "surface" in noun.tags and self.chance(0.3):
+            english, german = "under", "unter"
         return prepositional(english, german, case, self.noun_phrase(noun, definite=True, plural=False, adjective=0.15))
 
     @staticmethod
@@ -252,12 +274,27 @@ class Sampler:
     def verb(self, tags=None):
         return self.pick(VERBS)
 
-    def clause(self, *, verb=None, subject=None, tense=None, negated=False, plain=False, generic=False, past=False):
-        """A statement; `past` wants the past tense. `plain` leaves out the optional parts; `generic` prefers objects without an article."""
+    def clause(
+        self,
+        *,
+        verb=None,
+        subject=None,
+        tense=None,
+        negated=False,
+        plain=False,
+        generic=False,
+        past=False,
+        definite=False,
+    ):
+        """A statement, from what is given and what is drawn.
+
+        `plain` leaves out the optional parts, `generic` makes the object indefinite, `past` wants the past tense and
+        `definite` a definite subject.
+        """
         while verb is None or (past and "present" in verb.flags):
             verb = self.verb()
-        tense = "past" if past else tense or self.tense(verb)
-        definite = negated or "definite" in verb.flags
+        tense = "past" if past else tense or self.tense(verb, plain)
+        definite = definite or negated or "definite" in verb.flags
         subject = subject or self.subject(verb.subject, definite=definite)
         negated = negated and "positive" not in verb.flags
         parts = {"subject": subject}
@@ -267,12 +304,16 @@ class Sampler:
             self._adverbials(verb, parts, tense, negated)
         return Clause(verb, parts, tense, negated=negated)
 
-    def tense(self, verb):
+    def tense(self, verb, plain=False):
+        """A tense for the verb; the simple present of an action wants an adverb, which a plain clause has not."""
         if "present" in verb.flags:
             return "present"
         if "state" in verb.flags:
             return self.pick(("present", "present", "past"))
-        return self.pick(("present", "progressive", "progressive", "past", "past", "past", "future"))
+        if "chance" in verb.flags and "acc" in verb.frame:
+            return self.pick(("past", "past", "past", "future"))
+        tenses = ("progressive", "progressive", "past", "past", "past", "future", "present")
+        return self.pick(tenses[:-1] if plain else tenses)
 
     def _objects(self, verb, parts, negated, generic):
         frame, subject = verb.frame, parts["subject"]
@@ -285,9 +326,9 @@ class Sampler:
         if "acc" in frame:
             thing = None
             while thing is None:
-                thing = self.object(frame["acc"], subject, indefinite=generic)
+                thing = self.object(frame["acc"], subject, indefinite=generic, definite="the" in verb.flags, verb=verb)
             if negated and isinstance(thing, NounPhrase) and thing.is_indefinite:
-                thing = NounPhrase(thing.noun, thing.number, "no", adjectives=thing.adjectives)
+                thing = NounPhrase(thing.noun, thing.number, "not a", adjectives=thing.adjectives)
             parts["accusative"] = thing
             self._combine(verb, thing)
         if verb.prepositional is not None:
@@ -313,7 +354,7 @@ class Sampler:
 
     def _combine(self, verb, phrase):
         if isinstance(phrase, NounPhrase):
-            self.combinations.add(f"{verb.english.base} {phrase.noun.english}")
+            self.combine(verb, phrase.noun)
 
     def _goal(self, verb, parts):
         frame = verb.frame
@@ -340,7 +381,7 @@ class Sampler:
             parts["manner"] = MANNER_ADVERBS[self.pick(frame["how"])]
         if "with" in verb.flags and self.chance(0.3) and "manner" not in parts:
             parts["company"] = self.company(parts["subject"])
-        if "clock" in verb.flags and self.chance(0.6):
+        if "clock" in verb.flags and ("definite" in verb.flags or self.chance(0.6)):
             parts["time"] = self.clock()
         elif verb.flags & {"definite"} or "state" in verb.flags:
             return
@@ -348,6 +389,14 @@ class Sampler:
             self._habit(parts, negated)
         elif self.chance(0.7):
             parts["time"] = self.time(tense, "long" in verb.flags)
+
+    @staticmethod
+    def without_frequency(clause):
+        """The clause without "often" and the like, and not in the simple present of an action."""
+        clause.parts.pop("frequency", None)
+        if clause.tense == "present" and "time" not in clause.parts and not clause.verb.flags & {"state", "definite"}:
+            return clause.with_(tense="progressive")
+        return clause
 
     def _habit(self, parts, negated):
         """The simple present of an action wants a frequency or a time that repeats."""
@@ -360,7 +409,7 @@ class Sampler:
 
     def company(self, subject):
         pronoun = pronoun_of(subject)
-        if pronoun is None or self.chance(0.3) and not isinstance(subject, Name | Pair | Pronoun):
+        if pronoun is None or (self.chance(0.3) and not isinstance(subject, Name | Pair | Pronoun)):
             return prepositional("with", "mit", "dative", self.first_name())
         friend = self.pick(nouns_with(("kin", "friend", "dog")))
         phrase = NounPhrase(friend, "singular", possessor=PRONOUNS[pronoun])

@@ -220,7 +220,7 @@ class Tokenizer:
     def graph_tokenizer(self) -> tf_text.SentencepieceTokenizer:
         """The tensorflow_text tokenizer behind `tokenize` and `detokenize`, made on first use.
 
-        A `tf.keras.export.ExportArchive` must track it.
+        A `keras.export.ExportArchive` must track it.
         """
         with tf.init_scope():
             if self._graph_tokenizer is not None:
@@ -331,6 +331,7 @@ def _vocabulary_error(vocabulary_size: int, error: RuntimeError) -> Exception:
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return ValueError(
             f"vocabulary_size must be at least {smallest[1]} for this text: {_NUM_BYTE_AND_SPECIAL_PIECES} for bytes "
-            f"and special ids and one for each common character. Received: {vocabulary_size}"
+            f"and special ids and one for each common character (a lower character_coverage leaves more to bytes). "
+            f"Received: {vocabulary_size}"
         )
     return RuntimeError(f"SentencePiece could not train a tokenizer: {message}")

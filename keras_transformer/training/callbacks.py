@@ -84,7 +84,7 @@ class MetricsLog(keras.callbacks.Callback):
     """Appends one JSON object an epoch to a file, each on a line of its own.
 
     A record holds `step` (updates made so far), `epoch` (counted from 1), `seconds` (wall time of the epoch's training
-    steps, without validation), `learning_rate` (of the next update) and all logs of the epoch as numbers; a number
+    steps, without validation; compiling the step counts for the first epoch), `learning_rate` (of the next update) and all logs of the epoch as numbers; a number
     that is not finite becomes null, since JSON has no word for it. Where the logs count target tokens (a metric
     `TokenCount`), `target_tokens_per_second` is added.
 

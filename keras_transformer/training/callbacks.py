@@ -84,9 +84,9 @@ class MetricsLog(keras.callbacks.Callback):
     """Appends one JSON object an epoch to a file, each on a line of its own.
 
     A record holds `step` (updates made so far), `epoch` (counted from 1), `seconds` (wall time of the epoch's training
-    steps, without validation; compiling the step counts for the first epoch), `learning_rate` (of the next update) and all logs of the epoch as numbers; a number
-    that is not finite becomes null, since JSON has no word for it. Where the logs count target tokens (a metric
-    `TokenCount`), `target_tokens_per_second` is added.
+    steps, without validation; for the first epoch it includes the compilation of the step), `learning_rate` (of the
+    next update) and all logs of the epoch as numbers; a number that is not finite becomes null, since JSON has no word
+    for it. Where the logs count target tokens (a metric `TokenCount`), `target_tokens_per_second` is added.
 
     A record is on the disk before training goes on. When training starts, records of steps that the optimizer has not
     made are removed, and so is a line that was cut off by a kill: after a resume the file reads as if training had

@@ -40,7 +40,7 @@ OUTSIDE = frozenset(
 # Where one goes, and what for: tags of the place, base forms of the verbs, tags that their objects must have.
 PURPOSES = (
     (("supermarket", "market"), ("buy",), "food"),
-    (("library",), ("read", "borrow"), "loan"),
+    (("library",), ("read", "borrow"), "readable"),
     (("city", "department-store"), ("buy",), "clothing"),
     (("eatery",), ("meet",), "person"),
     (("restaurant", "café"), ("eat", "order"), "dish"),
@@ -48,7 +48,8 @@ PURPOSES = (
     (("stop",), ("pick up",), "person"),
     (("hospital", "village"), ("visit",), "person"),
     (("school", "university"), ("learn",), "language"),
-    (("garden",), ("pick", "plant"), "plant"),
+    (("garden",), ("plant",), "plant"),
+    (("garden",), ("pick",), "fruit"),
     (("zoo",), ("observe", "photograph"), "wild"),
     (("bedroom", "balcony"), ("read",), "readable"),
     (("city-hall", "office"), ("sign", "fill out"), "paper"),
@@ -67,15 +68,16 @@ def again(subject):
     return PRONOUNS[pronoun_of(subject)]
 
 
-def _state(sampler, subject, tense, base, *, helpful):
-    """A circumstance that helps or hinders someone in what the verb with the base form `base` says."""
+def _state(sampler, subject, tense, action, *, helpful):
+    """A circumstance that helps or hinders someone in `action`, a clause."""
+    base, thing = action.verb.english.base, action.parts.get("accusative")
     draw = sampler.random.random()
     if base in OUTSIDE and draw < 0.35:
         if draw < 0.15 and not helpful:
             return Clause(sampler.pick((RAIN, SNOW)), {"subject": IT}, "progressive" if tense == "present" else tense)
         weather = ADJECTIVE[sampler.pick(("good", "beautiful") if helpful else ("bad", "cold"))]
         return predicate_clause(WEATHER, weather, tense)
-    need = NEEDS.get(base)
+    need = "thirsty" if _has_tag(thing, "drink") else NEEDS.get(base)
     if not helpful:
         if draw < 0.65 or base == "sleep":
             return Clause(HAVE, {"subject": subject, "accusative": NounPhrase(NOUN["time"], determiner="no")}, tense)
@@ -100,7 +102,7 @@ def cause(sampler):
         sampler.chance(0.5),
     )
     main = sampler.clause(verb=sampler.pick(VOLUNTARY), subject=subject, tense=tense, negated=hindered)
-    reason = _state(sampler, again(subject), _tensed(tense), main.verb.english.base, helpful=not hindered)
+    reason = _state(sampler, again(subject), _tensed(tense), main, helpful=not hindered)
     return Sentence(main, after=Subordinate(reason.with_(mood="embedded"), "because", "weil"))
 
 
@@ -108,19 +110,17 @@ def concession(sampler):
     subject, tense = person_with_pronoun(sampler), sampler.pick(("past", "past", "progressive", "future"))
     main = sampler.clause(verb=sampler.pick(VOLUNTARY), subject=subject, tense=tense)
     if sampler.chance(0.4):
-        state = _state(sampler, subject, _tensed(tense), main.verb.english.base, helpful=False).with_(mood="embedded")
+        state = _state(sampler, subject, _tensed(tense), main, helpful=False).with_(mood="embedded")
         main.parts["subject"] = again(subject)
         return Sentence(main, before=Subordinate(state, "although", "obwohl"))
-    state = _state(sampler, again(subject), _tensed(tense), main.verb.english.base, helpful=False).with_(
-        mood="embedded"
-    )
+    state = _state(sampler, again(subject), _tensed(tense), main, helpful=False).with_(mood="embedded")
     return Sentence(main, after=Subordinate(state, "although", "obwohl"))
 
 
 def condition(sampler):
     subject = person_with_pronoun(sampler)
     main = sampler.clause(verb=sampler.pick(VOLUNTARY), subject=subject, tense="future")
-    state = _state(sampler, subject, "present", main.verb.english.base, helpful=True).with_(mood="embedded")
+    state = _state(sampler, subject, "present", main, helpful=True).with_(mood="embedded")
     mentioned = state.parts["subject"] is subject
     main.parts["subject"] = again(subject) if mentioned else subject
     if sampler.chance(0.3):
@@ -200,7 +200,8 @@ def purpose(sampler):
 
 
 def _has_tag(thing, tag):
-    return tag in thing.noun.tags or "fruit" in thing.noun.tags if isinstance(thing, NounPhrase) else tag == "person"
+    """Whether a noun phrase has the tag; names and pronouns are persons."""
+    return tag in thing.noun.tags if isinstance(thing, NounPhrase) else thing is not None and tag == "person"
 
 
 def intention(sampler):
@@ -219,7 +220,7 @@ def coordination(sampler):
     if sampler.chance(0.5):
         subject = person_with_pronoun(sampler)
         wish = sampler.clause(verb=sampler.pick(VOLUNTARY), subject=subject, tense="past", plain=True)
-        hindrance = _state(sampler, again(subject), "past", wish.verb.english.base, helpful=False)
+        hindrance = _state(sampler, again(subject), "past", wish, helpful=False)
         return Sentence(wish.with_(modal=WANTED), second=hindrance, joint=("but", "aber"))
     tense = sampler.pick(("past", "progressive", "future"))
     first = sampler.clause(verb=sampler.pick(VOLUNTARY), tense=tense, plain=True)
@@ -259,6 +260,7 @@ class RelativePerson(RelativePronoun):
 
 
 def _modified(sampler, noun, plural=None, but=None):
+    plural = False if "lodging" in noun.tags else plural
     phrase = sampler.noun_phrase(noun, definite=True, adjective=0.2, plural=plural)
     plain = NounPhrase(phrase.noun, phrase.number, "the", adjectives=phrase.adjectives)
     relative = _relative(sampler, plain, but)
@@ -309,7 +311,8 @@ def attribute(sampler):
         town = sampler.town()
         behind = Adverbial(town.english().replace("in ", "from ", 1), town.german().replace("in ", "aus ", 1))
     else:
-        thing = sampler.pick(nouns_with(("headwear", "outerwear", "suit", "dress", "umbrella", "bag", "dog")))
+        others = "-hers" if noun.pronoun == "he" else "-his"
+        thing = sampler.pick(nouns_with(("headwear", "outerwear", "suit", "dress", "umbrella", "bag", "dog", others)))
         behind = prepositional(
             "with", "mit", "dative", sampler.noun_phrase(thing, definite=True, plural=False, adjective=0.8, owned=False)
         )

@@ -110,7 +110,7 @@ def genitive_singular(noun):
     syllables = len(re.findall(r"[aeiouyäöüé]+", noun.lower()))
     if noun.endswith("nis"):
         return noun + "ses"
-    if noun.endswith(("s", "ß", "x", "z", "sch")) or (syllables == 1 and noun[-1] not in "aeiouéh"):
+    if noun.endswith(("s", "ß", "x", "z", "sch")) or (syllables == 1 and not re.search(r"([aeioué]|[^c]h)$", noun)):
         return noun + "es"
     return noun + "s"
 

@@ -24,7 +24,7 @@ bad | schlecht | movie concert idea plan answer restaurant hotel student
 friendly | freundlich | person dog -king -prince
 nice | nett | person -king -queen
 famous | berühmt | author painter actor actress singer musician scientist chef museum castle song poem city restaurant
-clever | klug | person dog fox -baby
+clever | klug | person dog fox
 intelligent | intelligent | student scientist pupil doctor lawyer boy girl
 strong | stark | man firefighter boy horse bear lion elephant coffee
 tired | müde | person -king
@@ -93,7 +93,7 @@ easy | leicht | question exercise exam sentence | easier/leichter
 important | wichtig | letter question meeting exam contract plan rule word idea | more important/wichtiger
 useful | nützlich | dictionary map bicycle rule course coffee-machine textbook
 right | richtig | answer word
-wrong | falsch | answer word key bus train
+wrong | falsch | answer word key
 loud | laut | street concert printer washing-machine radio city train | louder/lauter
 open | offen | opening
 """

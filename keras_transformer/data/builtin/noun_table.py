@@ -23,7 +23,7 @@ lawyer | der Anwalt | Anwälte
 judge | der Richter | Richter
 baker | der Bäcker | Bäcker | +cook
 butcher | der Metzger | Metzger
-chef | der Koch | Köche | +cook
+chef | der Koch | Köche | genitive=Kochs +cook
 gardener | der Gärtner | Gärtner
 farmer | der Bauer | Bauern | weak
 police officer | der Polizist | Polizisten | weak
@@ -409,11 +409,11 @@ form | das Formular | Formulare
 contract | der Vertrag | Verträge
 
 [language mass]
-German | das Deutsch | - | mass
-English | das Englisch | - | mass
-French | das Französisch | - | mass
-Spanish | das Spanisch | - | mass
-Italian | das Italienisch | - | mass
+German | das Deutsch | - | mass genitive=Deutsch
+English | das Englisch | - | mass genitive=Englisch
+French | das Französisch | - | mass genitive=Französisch
+Spanish | das Spanisch | - | mass genitive=Spanisch
+Italian | das Italienisch | - | mass genitive=Italienisch
 
 [resource mass]
 time | die Zeit | - | mass

@@ -128,7 +128,8 @@ class Sampler:
             return not {"teacher", "doctor", "dentist", "lawyer", "secretary", "guest", "gardener"}.isdisjoint(
                 noun.tags
             )
-        return {"place", "plant", "wild", "livestock", "weather", "food", "drink", "public"}.isdisjoint(noun.tags)
+        unowned = {"place", "plant", "wild", "livestock", "weather", "food", "drink", "public", "lesson"}
+        return unowned.isdisjoint(noun.tags)
 
     def possessor(self, subject=None):
         if subject is not None:
@@ -174,6 +175,10 @@ class Sampler:
         noun = self.pick(nouns)
         if isinstance(subject, NounPhrase) and subject.noun is noun:
             noun = nouns[(nouns.index(noun) + 1) % len(nouns)]
+        if indefinite and "kin" not in noun.tags:
+            plural = not (noun.is_mass or {"unique", "single"} & noun.tags)
+            if plural or noun.is_mass:
+                return NounPhrase(noun, "plural" if plural else "singular", None)
         if "person" in noun.tags and not indefinite:
             definite = definite or self.chance(0.85)
         if verb is not None and verb.english.base in ACQUIRING and "kin" not in noun.tags:

@@ -49,7 +49,9 @@ cut/cut/cutting | schneiden geschnitten | cook kin adult | acc:bread,cheese,onio
 peel | schälen | cook kin adult | acc:potato,carrot,apple,pear,banana,egg,onion
 eat/ate | essen isst gegessen | person | acc:food,-butter,-sugar,-lemon,-onion,-honey,-jam,-birthday-cake
     where:eatery,kitchen,garden,balcony
-eat/ate | fressen frisst gefressen | animal | acc:apple,carrot,bread,banana,pear,meat,strawberry,cherry,potato
+eat/ate | fressen frisst gefressen | livestock rabbit pony monkey -cow | acc:apple,carrot,bread,banana,pear,
+    strawberry,potato
+eat/ate | fressen frisst gefressen | dog cat lion wolf bear fox | acc:meat,sausage,egg
 drink/drank | trinken getrunken | adult | acc:beer,wine,coffee where:eatery,garden,balcony
 drink/drank | trinken getrunken | person | acc:drink,-beer,-wine,-coffee where:eatery,kitchen,garden,balcony
 taste | probieren | person | acc:dish,baked,cheese,jam,honey,chocolate
@@ -140,10 +142,11 @@ laugh | lachen | person | how:loudly,quietly chance
 cry | weinen | person | how:loudly,quietly where:kitchen,bedroom chance
 smile | lächeln | person
 shout | schreien geschrien | person | how:loudly where:garden,street chance
-bark | bellen | dog | how:loudly where:garden,street chance
+bark | bellen gebellt | dog | how:loudly where:garden,street chance
 swim/swam/swimming | schwimmen geschwommen sein | person duck dog | in:lake,sea,river how:well,quickly,slowly,alone
     long
-run/ran/running | laufen läuft gelaufen sein | person animal | prep:through/durch/accusative:green,city,street,
+run/ran/running | laufen läuft gelaufen sein | person dog cat horse pony fox wolf goat |
+    prep:through/durch/accusative:green,city,street,
     kitchen,house how:quickly,slowly
 hike | wandern sein | person | prep:through/durch/accusative:forest,village how:alone with long
 ride/rode | reiten geritten sein | adult child | prep:through/durch/accusative:forest,village,park how:quickly,
@@ -178,7 +181,8 @@ hang/hung | hängen gehangen | hanging | on:wall state present definite
 put/put/putting | legen | person | acc:flat onto:surface,bed,sofa,shelf
 put/put/putting | stellen | person | acc:upright onto:surface,shelf
 hang/hung | hängen gehängt | person | acc:hanging onto:wall
-jump | springen gesprungen sein | child animal | prep:over/über/accusative:bench,table,chair,river how:quickly
+jump | springen gesprungen sein | child dog cat horse rabbit frog | prep:over/über/accusative:bench,table,chair,river
+    how:quickly
 jump | springen gesprungen sein | child dog duck frog | prep:into/in/accusative:lake,river,sea
 climb | klettern sein | child monkey cat bear | prep:onto/auf/accusative:tree,table,chair,mountain,sofa how:slowly,
     quickly

@@ -172,22 +172,27 @@ class LayerLife:
             np.testing.assert_allclose(model.predict(inputs, verbose=0), outputs, rtol=1e-5, atol=1e-5)
 
     def check_fit(self, make, inputs, arguments, outputs):
+        import keras
+
         layer = make()
         model = _functional(layer, inputs, arguments, dynamic=True)
         start = model.get_weights()
         losses = {}
         for jit_compile in (False, True):
             model.set_weights(start)
-            model.compile("adam", "mse", jit_compile=jit_compile)
+            model.compile(keras.optimizers.SGD(0.05), "mse", jit_compile=jit_compile)
             history = model.fit(inputs, np.ones_like(outputs), batch_size=len(outputs), epochs=3, verbose=0)
             losses[jit_compile] = history.history["loss"]
         assert losses[False][2] < losses[False][0]
         np.testing.assert_allclose(losses[True], losses[False], rtol=1e-4)
 
     def check_saving(self, layer, inputs, arguments):
+        import tensorflow as tf
+
         model = _functional(layer, inputs, arguments, dynamic=True)
         model.save(self.directory / "model.keras")
         model.save_weights(self.directory / "model.weights.h5")
+        checkpoint = tf.train.Checkpoint(model=model).save(str(self.directory / "checkpoint"))
         self.fresh_process.evaluate(model, self.directory, inputs, model=str(self.directory / "model.keras"))
         self.fresh_process.evaluate(
             model,
@@ -196,6 +201,7 @@ class LayerLife:
             config=model.to_json(),
             weights=str(self.directory / "model.weights.h5"),
         )
+        self.fresh_process.evaluate(model, self.directory, inputs, config=model.to_json(), checkpoint=checkpoint)
 
     def check_precision(self, make, layer, inputs, arguments, policy, tolerance):
         import keras

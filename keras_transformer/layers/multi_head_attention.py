@@ -179,7 +179,7 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = ops.cast(scores, "float32")
         if mask is not None:
             scores = scores + ops.where(mask, 0.0, _MASKED_SCORE)
-        weights = ops.softmax(scores, axis=-1)
+        weights = _softmax(scores)
         dropped = self.weights_dropout(ops.cast(weights, values.dtype), training=training)
         attended = ops.matmul(dropped, values)  # [B, H, T, d_v]
         if mask is not None:
@@ -208,6 +208,13 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def _softmax(scores):
+    """Softmax over the keys; `ops.softmax` warns about a single key, which is an ordinary sentence of one word."""
+    if scores.shape[-1] == 1:
+        return ops.exp(scores - scores)  # ones that still give every weight a gradient, as softmax does
+    return ops.softmax(scores, axis=-1)
 
 
 def _combine_masks(value_mask, key_mask, attention_mask):

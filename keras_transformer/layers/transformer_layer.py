@@ -137,6 +137,8 @@ class Stack(keras.layers.Layer):
             type(layer).from_config({**layer.get_config(), "name": f"layer_{index}", "dtype": self.dtype_policy})
             for index in range(num_layers)
         ]
+        for index, layer in enumerate(self.layers):
+            setattr(self, f"layer_{index}", layer)  # TensorFlow's checkpoints do not look into Keras's lists
         self.supports_masking = True
 
     def _build_final_norm(self, inputs_shape):

@@ -160,7 +160,7 @@ def test_life_of_the_layer(layer_life):
 
 def test_life_of_the_stack(layer_life):
     layer_life(
-        lambda **dtype: Encoder(EncoderLayer(2, 16, dropout=0.0, norm_first=True), 3, name="encoder", **dtype),
+        lambda **dtype: Encoder(EncoderLayer(2, 16, dropout=0.0, norm_first=True), 2, name="encoder", **dtype),
         {"inputs": INPUTS, "mask": MASK},
     )
 

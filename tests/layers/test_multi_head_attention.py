@@ -320,6 +320,12 @@ def test_dropout_falls_on_the_weights_while_training_only():
     np.testing.assert_allclose(many.reshape(2, 4000, 4, 8).mean(1), plain, atol=0.05 * np.abs(plain).max())
 
 
+def test_a_single_key_takes_all_the_weight_without_a_warning():
+    outputs, weights = MultiHeadAttention(2)(QUERY, VALUE[:, :1], return_attention_scores=True)
+    np.testing.assert_array_equal(weights, np.ones((2, 2, 4, 1)))
+    np.testing.assert_array_equal(outputs, np.broadcast_to(outputs[:, :1], outputs.shape))
+
+
 def test_no_weight_depends_on_batch_mates():
     layer = MultiHeadAttention(2)
     both = layer(QUERY, VALUE, value_mask=VALUE_MASK)

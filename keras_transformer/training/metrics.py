@@ -1,5 +1,7 @@
 """Metrics over real tokens. Each sums over tokens and divides once, so a batch counts by its tokens."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -33,7 +35,7 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of real tokens whose label has the highest logit.
+    """Share of real tokens whose label has the highest logit; a label that ties for it counts as right.
 
     Tokens are weighted as in `LabelSmoothedCrossEntropy`: 0 where the label is `ignore_id`, else `sample_weight` or 1.
     Batches count by their tokens; before the first real token the result is 0.
@@ -55,9 +57,9 @@ class TokenAccuracy(_TokenMean):
         super().__init__(ignore_id=ignore_id, name=name, dtype=dtype)
 
     def token_values(self, labels, logits):
-        # Not `ops.argmax`: on TensorFlow it first rewrites negative zeros, three more passes over all logits.
-        highest = ops.squeeze(ops.top_k(logits, 1, sorted=False)[1], -1)
-        return ops.equal(ops.cast(highest, "int32"), labels)
+        # One pass for the maximum: an argmax costs several times as much, a tenth of a small model's step.
+        label_logits = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
+        return ops.squeeze(label_logits, -1) >= ops.max(logits, axis=-1, initial=-math.inf)  # initial: no rows is no error
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -68,7 +68,9 @@ def flatten_tokens(y_true, y_pred, sample_weight, ignore_id):
         while len(sample_weight.shape) < len(labels.shape):
             sample_weight = ops.expand_dims(sample_weight, -1)
         weights = weights * sample_weight
-    logits = ops.cast(ops.reshape(logits, (-1, logits.shape[-1])), "float32")
+    if len(logits.shape) != 2:  # flat already: loss and metrics then share one softmax in the graph
+        logits = ops.reshape(logits, (-1, logits.shape[-1]))
+    logits = ops.cast(logits, "float32")
     return ops.cast(ops.reshape(labels, (-1,)), "int32"), logits, ops.reshape(weights, (-1,))
 
 
@@ -197,10 +199,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         labels, logits, weights = flatten_tokens(y_true, y_pred, sample_weight, self.ignore_id)
         # The base class reduces, and divides by the number of replicas where a strategy wants it. It hands back an
-        # empty vector unreduced, so all tokens go in as one row, which may be empty.
-        return super().__call__(
-            ops.expand_dims(labels, 0), ops.expand_dims(logits, 0), sample_weight=ops.expand_dims(weights, 0)
-        )
+        # empty vector unreduced; the sum makes a scalar of that and leaves a scalar alone.
+        return ops.sum(super().__call__(labels, logits, sample_weight=weights))
 
     def call(self, y_true, y_pred):
         """Loss of every token, unweighted: labels `[..., T]` and logits `[..., T, V]` give float32 `[..., T]`."""

@@ -28,6 +28,7 @@ setup(
         "sentencepiece>=0.2.1,<0.3",
         "sacrebleu>=2.5,<3",
         "tensorboard>=2.20,<3",
+        "tqdm>=4.60,<5",
         "tyro>=1,<2",
     ],
     extras_require={

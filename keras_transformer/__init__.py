@@ -1,3 +1,55 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) for TensorFlow and Keras 3."""
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) for TensorFlow and Keras 3.
+
+Everything here runs on any Keras backend but `Tokenizer` and `Translator`, which are TensorFlow's and are imported when
+they are first used.
+"""
+
+from keras_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Dropout,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PositionalEmbedding,
+    Residual,
+)
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.schedules import WarmupSchedule
+from keras_transformer.transformer import Transformer
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Decoder",
+    "DecoderLayer",
+    "Dropout",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "LabelSmoothedCrossEntropy",
+    "MultiHeadAttention",
+    "Perplexity",
+    "PositionalEmbedding",
+    "Residual",
+    "TokenAccuracy",
+    "TokenCount",
+    "Tokenizer",
+    "Transformer",
+    "Translator",
+    "WarmupSchedule",
+]
+
+
+def __getattr__(name):
+    if name == "Tokenizer":
+        from keras_transformer.data.tokenizers import Tokenizer
+
+        return Tokenizer
+    if name == "Translator":
+        from keras_transformer.translator import Translator
+
+        return Translator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -133,9 +133,7 @@ class Translator:
             logits, cache = self.model.decode_step(ids, projected_memory, memory_mask, cache, index)
             return logits[:, 0], cache
 
-        return greedy_search(
-            next_logits, cache, max_lengths, start_id=START_ID, end_id=END_ID, padding_id=PAD_ID
-        )
+        return greedy_search(next_logits, cache, max_lengths, start_id=START_ID, end_id=END_ID, padding_id=PAD_ID)
 
     def save(self, directory):
         """Write the model and the tokenizer into `directory`, which `load` reads; existing files are replaced."""

@@ -22,10 +22,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # read at import; doubles the speed where it is not the default
 
 import keras
+import tqdm
 import tyro
 
 from keras_transformer import evaluation
 from keras_transformer.data.batches import Batches, TokenStore
+from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.presets import PRESETS
@@ -268,8 +270,8 @@ def open_run(config):
     elif config.run_directory.exists() and any(config.run_directory.iterdir()):
         if not config.overwrite:
             raise FileExistsError(
-                f"{config.run_directory} is not empty: pass --resume to go on with the run in it, --overwrite to delete "
-                "it, or another --run-directory"
+                f"run_directory {config.run_directory} is not empty: pass --resume to go on with the run in it, "
+                "--overwrite to delete it, or another --run-directory"
             )
         if not path.is_file():
             raise FileExistsError(f"--overwrite deletes runs only, and {config.run_directory} holds none")
@@ -300,8 +302,6 @@ def open_corpora(config):
     elif config.source is not None:
         corpora = {"train": ParallelFiles(config.source, config.target)}
     else:
-        from keras_transformer.data.builtin import BuiltinCorpus
-
         return {split: BuiltinCorpus(split) for split in ("train", "dev", "test")}
     if config.dev_source is not None:
         corpora["dev"] = ParallelFiles(config.dev_source, config.dev_target, keep_all=True)
@@ -315,13 +315,18 @@ def open_corpora(config):
     return corpora
 
 
+def with_progress(pairs, description):
+    """The same pairs, with a progress bar on a terminal."""
+    return tqdm.tqdm(pairs, description, total=getattr(pairs, "num_rows", None), unit=" pairs", disable=None)
+
+
 def open_tokenizer(config, pairs):
     """The run's tokenizer, trained on both sides of the training pairs unless an earlier start has done it."""
     path = config.run_directory / TOKENIZER_FILE
     if path.is_file():
         return Tokenizer.load(path)
     tokenizer = Tokenizer.train(
-        itertools.chain.from_iterable(pairs),
+        itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
         vocabulary_size=config.vocabulary_size,
         normalization=config.normalization,
     )
@@ -351,7 +356,7 @@ def score(config, hypotheses, references):
 
 
 def train(config, translator, train_batches, dev_batches, dev_pairs):
-    """Run `fit` with its callbacks, from the last checkpoint if there is one; leaves the averaged weights in the model."""
+    """Run `fit` from the last checkpoint, if there is one, to the end; the model is left with the averaged weights."""
     model = translator.model
     checkpoints = Checkpoints(
         config.run_directory / "checkpoints",
@@ -418,13 +423,17 @@ def main(arguments=None):
     print("Preparing the text")
     tokenizer = open_tokenizer(config, corpora["train"])
     store = TokenStore.write(
-        config.run_directory / "tokens", corpora["train"], tokenizer, max_length=config.max_sentence_tokens
+        config.run_directory / "tokens",
+        with_progress(corpora["train"], "Encoding"),
+        tokenizer,
+        max_length=config.max_sentence_tokens,
     )
-    print(getattr(corpora["train"], "report", ""), store.report, sep="\n")
+    dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
+    dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
+    for split, split_store in (("train", store), ("dev", dev_store)):
+        print(f"{split}: {getattr(corpora[split], 'report', 'built-in corpus')}\n  {split_store.report}")
     train_batches = Batches(store, tokens_per_batch=config.tokens_per_batch, seed=config.seed)
     print(train_batches.statistics())
-    dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
-    dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)
     longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
     dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
 

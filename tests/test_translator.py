@@ -145,7 +145,7 @@ def test_learned_positions_limit_the_sentence(translator):
     )
     limited = Translator(model, translator.tokenizer)
     assert len(limited.translate(["mela toru"])) == 1
-    with pytest.raises(ValueError, match="16 learned positions.* in sentence 2"):
+    with pytest.raises(ValueError, match=r"16 learned positions.* in sentence 2"):
         limited.translate(["mela", "mela toru " * 20])
 
 

@@ -59,7 +59,9 @@ class TokenAccuracy(_TokenMean):
     def token_values(self, labels, logits):
         # One pass for the maximum: an argmax costs several times as much, a tenth of a small model's step.
         label_logits = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
-        return ops.squeeze(label_logits, -1) >= ops.max(logits, axis=-1, initial=-math.inf)  # initial: no rows is no error
+        return ops.squeeze(label_logits, -1) >= ops.max(
+            logits, axis=-1, initial=-math.inf
+        )  # initial: no rows is no error
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -27,9 +27,7 @@ def spell(words):
 
 
 def search(next_logits, max_lengths, cache=0):
-    run = tf.function(
-        lambda limits: greedy_search(next_logits, tf.constant(cache), limits, start_id=START, end_id=END)
-    )
+    run = tf.function(lambda limits: greedy_search(next_logits, tf.constant(cache), limits, start_id=START, end_id=END))
     return run(tf.constant(max_lengths, tf.int32))
 
 

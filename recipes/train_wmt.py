@@ -238,6 +238,11 @@ def check_config(config):
             "tokens_per_batch must hold one sentence of max_sentence_tokens. "
             f"Received: tokens_per_batch={config.tokens_per_batch}, max_sentence_tokens={config.max_sentence_tokens}"
         )
+    if (config.positions == "learned") != (config.max_length is not None):
+        raise ValueError(
+            "max_length goes with learned positions and with nothing else. "
+            f"Received: positions={config.positions}, max_length={config.max_length}"
+        )
     if config.max_length is not None and config.max_sentence_tokens > config.max_length:
         raise ValueError(
             "max_sentence_tokens must not exceed max_length, the number of learned positions. "

@@ -1,0 +1,191 @@
+"""The recipe as its users run it: bad settings and bad text refused early, small runs to the end, kill and resume."""
+
+import gzip
+import importlib.util
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.data.builtin import BuiltinCorpus
+from keras_transformer.presets import PRESETS
+from keras_transformer.transformer import Transformer
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "train_wmt.py"
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    specification = importlib.util.spec_from_file_location("train_wmt", RECIPE)
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["train_wmt"] = module  # tyro looks the source up to find the help texts
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two aligned files, the target compressed, with one blank pair, one half pair and one line of invalid UTF-8."""
+    folder = tmp_path_factory.mktemp("text")
+    pairs = [(s.encode(), t.encode()) for s, t in BuiltinCorpus("train", num_pairs=400)]
+    pairs[10:10] = [(b"", b""), (b"Hello.", b""), (b"caf\xe9", b"Kaffee")]
+    (folder / "train.en").write_bytes(b"".join(s + b"\n" for s, _ in pairs))
+    with gzip.open(folder / "train.de.gz", "wb") as file:
+        file.write(b"".join(t + b"\n" for _, t in pairs))
+    return folder
+
+
+def small(text, run, *more):
+    flags = f"""--source {text / "train.en"} --target {text / "train.de.gz"} --run-directory {run}
+        --vocabulary-size 500 --num-encoder-layers 1 --num-decoder-layers 1 --d-model 32 --num-heads 2
+        --feed-forward-dim 32 --train-steps 4 --evaluation-steps 2 --tokens-per-batch 512 --dev-bleu-sentences 4
+        --warmup-steps 10 --average-checkpoints 2 --max-extra-tokens 3"""
+    return [*flags.split(), *more]
+
+
+def test_bare_defaults_are_the_tiny_preset(recipe):
+    config = recipe.parse_config([])
+    assert config.preset == "tiny"
+    assert {name: getattr(config, name) for name in PRESETS["tiny"]} == PRESETS["tiny"]
+    recipe.check_config(config)
+
+
+def test_presets_set_the_defaults_and_flags_win(recipe):
+    base = recipe.parse_config(["--preset", "base"])
+    assert (base.d_model, base.vocabulary_size, base.warmup_steps, base.train_steps) == (512, 37_000, 4_000, 100_000)
+    assert (base.tokens_per_batch, base.average_checkpoints, base.norm_first) == (25_000, 5, False)
+    big = recipe.parse_config(["--preset=big", "--dropout", "0.1"])
+    assert (big.d_model, big.dropout, big.train_steps, big.average_checkpoints) == (1024, 0.1, 300_000, 20)
+    for preset in PRESETS:
+        recipe.check_config(recipe.preset_config(preset))
+
+
+def test_defaults_of_the_base_preset_are_those_of_the_model(recipe):
+    base = recipe.preset_config("base")
+    parameters = inspect.signature(Transformer).parameters
+    assert {name: getattr(base, name) for name in recipe.MODEL_FIELDS} == {
+        name: parameters[name].default for name in recipe.MODEL_FIELDS
+    }
+
+
+def test_every_flag_is_explained(recipe, capsys):
+    with pytest.raises(SystemExit) as stop:
+        recipe.parse_config(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for name in recipe.Config.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')}" in text
+    assert text.count("(default:") >= len(recipe.Config.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--source", "a"], "source and target go together"),
+        (["--source", "a", "--target", "b", "--dataset", "c"], "source and target exclude dataset"),
+        (["--test-source", "a", "--test-target", "b"], "need training text"),
+        (["--train-steps", "0"], "train_steps must be positive. Received: 0"),
+        (["--train-steps", "30", "--evaluation-steps", "20"], "train_steps=30, evaluation_steps=20"),
+        (["--average-checkpoints", "11", "--checkpoints-to-keep", "10"], "Received: 11 of 10"),
+        (["--d-model", "130"], "d_model must be divisible by num_heads.*d_model=130, num_heads=4"),
+        (["--tokens-per-batch", "100"], "tokens_per_batch must hold one sentence.*tokens_per_batch=100"),
+        (["--positions", "learned"], "max_length goes with learned positions"),
+        (["--positions", "learned", "--max-length", "20"], "max_sentence_tokens must not exceed max_length"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(recipe, flags, message):
+    with pytest.raises(ValueError, match=message):
+        recipe.check_config(recipe.parse_config(flags))
+
+
+def test_an_unknown_flag_or_preset_is_refused(recipe):
+    for flags in (["--no-such-flag", "1"], ["--preset", "huge"], ["--train-steps", "many"]):
+        with pytest.raises(SystemExit):
+            recipe.parse_config(flags)
+
+
+def test_bad_text_is_refused_before_a_run_is_made(recipe, text, tmp_path):
+    short = tmp_path / "short.de"
+    short.write_text("Hallo.\n", "utf-8")
+    run = tmp_path / "run"
+    with pytest.raises(ValueError, match=r"same number of lines.*403 lines.*1 lines"):
+        recipe.main(small(text, run, "--target", str(short)))
+    with pytest.raises(FileNotFoundError, match="target must be a text file"):
+        recipe.main(small(text, run, "--target", str(tmp_path / "missing")))
+    assert not run.exists()
+
+
+def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
+    run = tmp_path / "run"
+    results = recipe.main(small(text, run))
+    printed = capfd.readouterr().out
+    for fault in ("both sides empty (row 11)", "one side empty (row 12)", "invalid UTF-8 (row 13)"):
+        assert f"dropped 1: {fault}" in printed
+    assert results["test_bleu_signature"] in printed
+    assert f"python -m keras_transformer translate --model {run / 'export' / '1'}" in printed
+    assert json.loads((run / "results.json").read_text("utf-8")) == results
+    assert (run / "export" / "1" / "saved_model.pb").is_file()
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [record["step"] for record in records] == [2, 4]
+    assert all({"loss", "val_loss", "val_bleu", "target_tokens_per_second"} <= set(record) for record in records)
+    assert list((run / "logs").rglob("events.*"))
+
+    with pytest.raises(FileExistsError, match="--resume"):
+        recipe.main(small(text, run))
+    with pytest.raises(ValueError, match="d_model was 32, now 64"):
+        recipe.main(small(text, run, "--resume", "--d-model", "64"))
+    with pytest.raises(FileNotFoundError, match="--resume needs a run"):
+        recipe.main(small(text, tmp_path / "none", "--resume"))
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work", "utf-8")
+    with pytest.raises(FileExistsError, match="deletes runs only"):
+        recipe.main(small(text, precious, "--overwrite"))
+
+
+def test_a_vocabulary_the_text_cannot_fill_is_refused(recipe, text, tmp_path):
+    with pytest.raises(ValueError, match=r"vocabulary_size must be at most \d+ for this text.*Received: 50000"):
+        recipe.main(small(text, tmp_path / "run", "--vocabulary-size", "50000"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path):
+    def start(run, *more):
+        command = [sys.executable, str(RECIPE), *small(text, run, "--train-steps", "12", *more)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    process = start(whole)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output[-3000:]
+
+    process = start(killed)
+    deadline = time.monotonic() + 300
+    while not list((killed / "checkpoints").glob("ckpt-4.index")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    process = start(killed, "--resume")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output[-3000:]
+    assert "Resuming after step" in output
+
+    models = [keras.saving.load_model(run / "model.keras", compile=False) for run in (whole, killed)]
+    for one, other in zip(models[0].weights, models[1].weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+    def log(run):
+        lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+        return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
+
+    assert log(killed) == log(whole)

@@ -12,11 +12,6 @@ import numpy as np
 import pytest
 
 
-def pytest_configure(config):
-    # Keras 3.15 reads TensorFlow variables in a way that NumPy 2 deprecates.
-    config.addinivalue_line("filterwarnings", "ignore:__array__ implementation:DeprecationWarning")
-
-
 @pytest.fixture(autouse=True)
 def seeded():
     """Make every test draw the same numbers; Keras takes its own seeds from `random`.
@@ -305,3 +300,22 @@ def torch_copy():
 @pytest.fixture
 def randomize():
     return _randomize
+
+
+@pytest.fixture(scope="session")
+def untrained_translator():
+    """A translator that babbles, but always the same: for what does not depend on the translations."""
+    import keras
+
+    from keras_transformer.data.tokenizers import Tokenizer
+    from keras_transformer.transformer import Transformer
+    from keras_transformer.translator import Translator
+
+    tokenizer = Tokenizer.train(["one two three four five", "eins zwei drei vier fünf"], vocabulary_size=290)
+    model = Transformer.from_preset(
+        "tiny", tokenizer.vocabulary_size, num_encoder_layers=1, num_decoder_layers=1, d_model=32, num_heads=2
+    )
+    generator = np.random.default_rng(5)
+    model.set_weights([generator.normal(size=weight.shape, scale=0.3) for weight in model.weights])
+    assert keras.ops.all(keras.ops.isfinite(model.weights[0]))
+    return Translator(model, tokenizer, max_extra_tokens=4)

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data import corpora
-from keras_transformer.data.corpora import BOTH_EMPTY, INVALID_UTF8, LONG_LINE, ONE_EMPTY, ParallelFiles, TfdsPairs
+from keras_transformer.data.corpora import (
+    BOTH_EMPTY,
+    INVALID_UTF8,
+    LONG_LINE,
+    ONE_EMPTY,
+    HeldOut,
+    ParallelFiles,
+    TfdsPairs,
+)
 
 
 @pytest.fixture
@@ -247,3 +255,26 @@ def test_tfds_errors_name_the_argument(tfds_folder, tmp_path):
     for name in ("no_such_data_set", "wmt14_translate/xx-yy", "mnist"):
         with pytest.raises(ValueError, match=rf"name must be a data set .*'{name}'"):
             TfdsPairs(name, "train", source_language="en", target_language="de", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(("num_rows", "share"), [(4_000, 1 / 20), (40_000, 1 / 40)])
+def test_held_out_splits_are_disjoint_by_source_and_complete(tmp_path, num_rows, share):
+    # Every tenth source occurs again with another translation: both must land in the same split.
+    rows = [(f"source {i - i % 10 if i % 10 == 1 else i}", f"target {i}") for i in range(num_rows)]
+    for side, name in enumerate(("source", "target")):
+        (tmp_path / name).write_text("".join(row[side] + "\n" for row in rows), "utf-8")
+    whole = ParallelFiles(tmp_path / "source", tmp_path / "target")
+    splits = {split: list(HeldOut(whole, split)) for split in ("train", "dev", "test")}
+    assert sorted(pair for pairs in splits.values() for pair in pairs) == sorted(rows)
+    sources = {split: {source for source, _ in pairs} for split, pairs in splits.items()}
+    assert not sources["train"] & sources["test"]
+    assert not sources["train"] & sources["dev"]
+    assert not sources["dev"] & sources["test"]
+    for split in ("dev", "test"):
+        assert 0.8 * share < len(splits[split]) / num_rows < 1.2 * share
+    assert HeldOut(whole, "dev").report is whole.report
+
+
+def test_an_unknown_split_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"split must be .* Received: .valid."):
+        HeldOut(None, "valid")

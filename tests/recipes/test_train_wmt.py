@@ -189,3 +189,30 @@ def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path):
         return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 
     assert log(killed) == log(whole)
+
+
+def test_reads_a_data_set_of_tensorflow_datasets(recipe, tmp_path):
+    import tensorflow_datasets as tfds
+
+    pairs = [("The first.", "Das erste."), ("The second.", "Das zweite."), ("The third.", "Das dritte.")]
+    rows = [{"en": english, "de": german} for english, german in pairs]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="wmt14_translate",
+        config="de-en",
+        version="1.0.0",
+        data_dir=tmp_path,
+        features=tfds.features.Translation(languages=("de", "en")),
+        split_datasets={
+            "train": enumerate(rows),
+            "validation": enumerate(rows[:2]),
+            "test": enumerate(rows[:1]),
+        },
+        disable_shuffling=True,
+    )
+    flags = ["--preset", "base", "--dataset", "wmt14_translate/de-en", "--data-dir", str(tmp_path)]
+    corpora = recipe.open_corpora(recipe.parse_config(flags))
+    assert {split: list(corpora[split]) for split in corpora} == {"train": pairs, "dev": pairs[:2], "test": pairs[:1]}
+    reverse = recipe.open_corpora(recipe.parse_config([*flags, "--source-language", "de", "--target-language", "en"]))
+    assert next(iter(reverse["train"])) == ("Das erste.", "The first.")
+    with pytest.raises(FileNotFoundError, match="download"):
+        recipe.open_corpora(recipe.parse_config([*flags[:-1], str(tmp_path / "elsewhere")]))

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import resource
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -155,6 +157,23 @@ def test_one_trace_serves_every_shape(translator):
     for _ in range(20):
         count = int(generator.integers(1, 9))
         translator.translate([" ".join(generator.choice(WORDS, size=generator.integers(1, 12))) for _ in range(count)])
+    assert translator._graph.experimental_get_tracing_count() == 1
+
+
+def resident_megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of the process from /proc")
+def test_memory_does_not_grow_with_requests(translator):
+    generator = np.random.default_rng(2)
+    for request in range(1000):
+        if request == 100:
+            before = resident_megabytes()
+        rows = int(generator.integers(1, 9))
+        translator.translate([" ".join(generator.choice(WORDS, size=generator.integers(1, 60))) for _ in range(rows)])
+    assert resident_megabytes() - before < 20
     assert translator._graph.experimental_get_tracing_count() == 1
 
 

@@ -33,6 +33,17 @@ PRESETS = {
     "table3-e-learned": {"positions": "learned", "max_length": 1024},
 }
 
+_CHANGE_NO_COUNT = {
+    "activation",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "layer_norm_epsilon",
+    "dtype",
+    "name",
+    "trainable",
+}
+
 
 def preset_arguments(name):
     """The `Transformer` arguments of a preset.
@@ -61,12 +72,17 @@ def count_parameters(
     positions="sinusoidal",
     max_length=None,
     tying="three-way",
-    **_,
+    **others,
 ):
     """Number of trained parameters of a `Transformer`, from the formula and not from a model.
 
-    Takes `Transformer`'s arguments and defaults; those that change no count are ignored.
+    Takes `Transformer`'s arguments and defaults; those that change no count may be given and make no difference.
+
+    Raises:
+        TypeError: if `Transformer` has no such argument.
     """
+    if unknown := set(others) - _CHANGE_NO_COUNT:
+        raise TypeError(f"`Transformer` has no argument {', '.join(sorted(unknown))}")
     target_vocabulary_size = target_vocabulary_size or source_vocabulary_size
     key_dim = key_dim or d_model // num_heads
     value_dim = value_dim or key_dim

@@ -139,3 +139,9 @@ def test_arguments_are_a_copy():
 def test_unknown_preset():
     with pytest.raises(ValueError, match=r"`name` must be one of tiny, small, base.*'huge'"):
         preset_arguments("huge")
+
+
+def test_an_argument_the_model_does_not_have_is_refused():
+    with pytest.raises(TypeError, match="no argument num_layers"):
+        count_parameters(100, num_layers=2)
+    assert count_parameters(100, dropout=0.5, dtype="mixed_float16") == count_parameters(100)

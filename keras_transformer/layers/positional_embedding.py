@@ -55,7 +55,8 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is not positive, `positions` is unknown, `max_length` does not fit `positions`, or a
-            row is longer than the learned table.
+            row is longer than the learned table. A graph made for rows of any length cannot see the last of these
+            when it is built; there, TensorFlow fails on a CPU, and who feeds the graph must keep to the limit.
     """
 
     def __init__(

@@ -51,9 +51,10 @@ def small(text, run, *more):
     return [*flags.split(), *more]
 
 
-def test_bare_defaults_are_the_tiny_preset(recipe):
-    config = recipe.parse_config([])
-    assert config.preset == "tiny"
+@pytest.mark.parametrize(("flags", "preset"), [([], "demo"), (["--source", "a", "--target", "b"], "tiny")])
+def test_default_presets(recipe, flags, preset):
+    config = recipe.parse_config(flags)
+    assert config.preset == preset
     assert {name: getattr(config, name) for name in PRESETS["tiny"]} == PRESETS["tiny"]
     recipe.check_config(config)
 

@@ -26,9 +26,10 @@ import tqdm
 import tyro
 
 from keras_transformer import evaluation
-from keras_transformer.data.batches import Batches, TokenStore
+from keras_transformer.data.batches import Batches
 from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
+from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.presets import PRESETS
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu

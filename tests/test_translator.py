@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.data.batches import Batches, TokenStore
+from keras_transformer.data.batches import Batches
+from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import END_ID, Tokenizer
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.transformer import Transformer

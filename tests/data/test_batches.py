@@ -11,7 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer.data.batches import NO_TOKENS, TOO_LONG, Batches, StoreReport, TokenStore
+from keras_transformer.data.batches import Batches
+from keras_transformer.data.token_store import NO_TOKENS, TOO_LONG, StoreReport, TokenStore
 from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenizer
 
 
@@ -89,7 +90,7 @@ def test_store_holds_what_the_tokenizer_gives(tokenizer, tmp_path, kind):
 def test_chunks_make_no_difference(tokenizer, tmp_path, monkeypatch):
     pairs = [*make_pairs(40), ("", "a"), ("a " * 100, "a"), *make_pairs(40, seed=1), ("a", " ")]
     whole = TokenStore.write(tmp_path / "whole", pairs, tokenizer, max_length=30)
-    monkeypatch.setattr("keras_transformer.data.batches._CHUNK_PAIRS", 7)
+    monkeypatch.setattr("keras_transformer.data.token_store._CHUNK_PAIRS", 7)
     chunked = TokenStore.write(tmp_path / "chunked", pairs, tokenizer, max_length=30)
     assert whole.report == chunked.report
     for path in (tmp_path / "whole").iterdir():
@@ -110,7 +111,7 @@ def test_what_is_left_out_is_counted_with_its_number(tokenizer):
 
 
 def test_report_keeps_only_the_first_numbers(tokenizer, monkeypatch):
-    monkeypatch.setattr("keras_transformer.data.batches._CHUNK_PAIRS", 3)
+    monkeypatch.setattr("keras_transformer.data.token_store._CHUNK_PAIRS", 3)
     store = TokenStore.from_pairs([("", "a")] * 20 + [("a", "a")], tokenizer)
     assert store.report.counts == {NO_TOKENS: 20}
     assert "(pair 1, 2, 3, 4, 5, ...)" in str(store.report)

@@ -18,6 +18,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    package_data={"keras_transformer.data.builtin": ["README.md"]},
     install_requires=[
         "tensorflow>=2.21,<2.22",
         "keras>=3.15,<3.16",

@@ -175,7 +175,8 @@ SCHEDULES = {
         "norm_first": True,
         "dropout": 0.0,
         "vocabulary_size": 4_000,
-        "train_steps": 1_500,
+        "train_steps": 1_250,
+        "average_checkpoints": 2,  # more would reach back to where it still learned fast
         "tokens_per_batch": 2_048,
         "warmup_steps": 250,
         "peak_learning_rate": 4e-3,

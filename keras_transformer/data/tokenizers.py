@@ -104,6 +104,7 @@ class Tokenizer:
         self._processor = processor
         self._keeps_blanks = not proto.normalizer_spec.remove_extra_whitespaces
         self._guard = processor.PieceToId("<0x41>")
+        self._blank_byte = processor.PieceToId("<0x20>")
         self._graph_tokenizer = None
 
     @classmethod
@@ -262,11 +263,16 @@ class Tokenizer:
         if not self._keeps_blanks:
             return _valid_utf8(self.graph_tokenizer.detokenize(ids))
         # The library inside tensorflow_text drops every space at the start of a text, not only the one that stands
-        # for the start of a word. So put an "A" before the text and take it and that space off again. (Only the byte
-        # piece of a space in first place, which no text is encoded to, is lost by it.)
+        # for the start of a word. So put an "A" before the text, and take it off again with that space, which a
+        # first byte piece of a space is not.
+        ids = tf.ragged.boolean_mask(ids, (ids == UNKNOWN_ID) | (ids > END_ID))
         guard = tf.fill([ids.nrows(), 1], self._guard)
         text = _valid_utf8(self.graph_tokenizer.detokenize(tf.concat([guard, ids], axis=1)))
-        return tf.strings.regex_replace(text, "^A ?", "", replace_global=False)
+        return tf.where(
+            (ids[:, :1] == self._blank_byte).to_tensor(shape=[None, 1])[:, 0],
+            tf.strings.substr(text, 1, -1),
+            tf.strings.regex_replace(text, "^A ?", "", replace_global=False),
+        )
 
 
 def _valid_utf8(text: tf.Tensor) -> tf.Tensor:

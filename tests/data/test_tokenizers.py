@@ -1,5 +1,6 @@
 """The tokenizer against the sentencepiece library itself, its table of normalisations, and hostile text."""
 
+import itertools
 import random
 import re
 
@@ -192,6 +193,16 @@ def test_any_ids_give_as_many_valid_texts(tokenizers, rows):
         texts = [text.decode("utf-8") for text in tokenizer.detokenize(padded).numpy()]
         assert texts == tokenizer.decode_batch(rows) == tokenizer.decode_batch(padded)
         assert not any("<0x" in text or "⁇" in text for text in texts)
+
+
+def test_spaces_at_the_start_in_every_spelling(tokenizers):
+    for tokenizer in tokenizers.values():
+        (word,) = tokenizer.encode(["dog"])
+        byte_pieces = [4 + ord(" "), 4 + ord("A")]
+        ids = [PAD_ID, UNKNOWN_ID, START_ID, END_ID, *byte_pieces, word[0], *tokenizer.encode(["  a"])[0]]
+        rows = [list(row) for length in range(4) for row in itertools.product(dict.fromkeys(ids), repeat=length)]
+        texts = [text.decode("utf-8") for text in tokenizer.detokenize(tf.ragged.constant(rows, tf.int32)).numpy()]
+        assert texts == tokenizer.decode_batch(rows)
 
 
 def test_detokenize_details(tokenizer):

@@ -40,7 +40,9 @@ setup(
             "setuptools>=77",  # test_packaging builds a wheel and a source distribution without a network
             "wheel>=0.45",
         ],
-        "oracle": ["torch==2.13.*"],
+        "ctranslate2": ["ctranslate2>=4.8,<5"],  # serving.ctranslate2
+        "oracle": ["torch==2.13.*", "ctranslate2>=4.8,<5"],
+        "bench": ["torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6"],
         "dev": ["pre-commit>=4,<5"],
     },
     classifiers=[

@@ -122,11 +122,11 @@ def refuse(*arguments, **named):
     raise AssertionError("importing the package opened a connection")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 import keras_transformer
-heavy = {"tensorflow_datasets", "tyro", "torch", "sacrebleu", "tensorboard"} & set(sys.modules)
+heavy = {"tensorflow_datasets", "tyro", "torch", "ctranslate2", "sacrebleu", "tensorboard"} & set(sys.modules)
 assert not heavy, f"importing keras_transformer imports {heavy}"
 for name in sys.argv[1:]:
     __import__("keras_transformer." + name)
-heavy = {"tensorflow_datasets", "tyro", "torch"} & set(sys.modules)
+heavy = {"tensorflow_datasets", "tyro", "torch", "ctranslate2"} & set(sys.modules)
 assert not heavy, f"importing its modules imports {heavy}"
 """
 

@@ -126,10 +126,14 @@ def marian_model(model, device="cpu"):
     return marian.to(device)
 
 
-def marian_translator(model, *, num_tokens, beam_size=1, device="cpu"):
-    """Hugging Face's `generate`, cache and all, with the weights of `model`; see `marian_model` and the module.
+def marian_translator(model, *, num_tokens, beam_size=1, device="cpu", num_threads=None):
+    """Hugging Face's `generate`, cache and all, with the weights of `model`.
 
-    PyTorch's number of threads belongs to the process: `torch.set_num_threads`.
+    Args:
+        model, device: as for `marian_model`.
+        num_tokens, beam_size: see the module.
+        num_threads: of PyTorch, set for the whole process in each run. Defaults to `None`, which leaves it as it is.
+            On a CPU that others use too, more than one can be many times slower: the threads wait for each other.
     """
     import torch
     import transformers
@@ -146,6 +150,8 @@ def marian_translator(model, *, num_tokens, beam_size=1, device="cpu"):
     )
 
     def run(rows):
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
         source_ids = torch.tensor(_padded(rows), device=device)
         with torch.inference_mode():
             ids = marian.generate(

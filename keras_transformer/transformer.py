@@ -192,21 +192,25 @@ class Transformer(keras.Model):
         vectors = self.source_embedding(source_ids, training=False)
         return self.encoder(vectors, mask=mask, training=False), mask
 
-    def start_decoding(self, memory, max_length):
+    def start_decoding(self, memory, max_length, num_hypotheses=None):
         """Prepare what `decode_step` needs: the projected memory and an empty cache.
 
         Args:
             memory: the encoder's output [B, S, D].
             max_length: integer, the number of target positions that will be decoded at most.
+            num_hypotheses: number K of hypotheses that each row has, static; `None` (default) for one, without
+                `ancestry`.
 
         Returns:
-            `(projected_memory, cache)`: the keys and values of cross-attention, computed once, and a cache of fixed
-            size for self-attention.
+            `(projected_memory, cache)`: the keys and values of cross-attention, computed once and shared by all
+            hypotheses of a row, and a cache for self-attention: for each layer a mapping with `"key"` and `"value"`,
+            [B, H, max_length, d] or [B, H, max_length, K, d].
         """
         batch_size = ops.shape(memory)[0]
-        return self.decoder.project_memory(memory), self.decoder.start_cache(batch_size, max_length)
+        cache = self.decoder.start_cache(batch_size, max_length, num_hypotheses)
+        return self.decoder.project_memory(memory), cache
 
-    def decode_step(self, target_ids, projected_memory, memory_mask, cache, cache_index):
+    def decode_step(self, target_ids, projected_memory, memory_mask, cache, cache_index, ancestry=None):
         """Run the decoder on the next positions only, without dropout.
 
         Args:
@@ -215,15 +219,27 @@ class Transformer(keras.Model):
             memory_mask: boolean [B, S], from `encode`.
             cache: from `start_decoding` or from the step before.
             cache_index: integer, the number of positions decoded so far.
+            ancestry: for K hypotheses a row, int32 [B, K, L] with L the positions of the cache: the slot that
+                hypothesis k was in at each position so far, this one included, and -1 at those to come.
+                `target_ids` [B, K] are then the hypotheses' ids at the one position `cache_index`.
 
         Returns:
             `(logits, cache)`: float32 logits [B, t, V], equal to the full forward pass at these positions, and the
             new cache.
         """
-        vectors = self.target_embedding(target_ids, start_index=cache_index, training=False)
+        if ancestry is None:
+            mask = None
+            vectors = self.target_embedding(target_ids, start_index=cache_index, training=False)
+        else:
+            num_hypotheses = target_ids.shape[1]
+            vectors = self.target_embedding(ops.reshape(target_ids, (-1, 1)), cache_index, training=False)
+            vectors = ops.reshape(vectors, (-1, num_hypotheses, vectors.shape[-1]))  # [B, K, D]
+            mask = ancestry[..., None] == ops.arange(num_hypotheses, dtype="int32")  # [B, K, L, K]
+            mask = ops.reshape(mask, (-1, num_hypotheses, ops.shape(ancestry)[2] * num_hypotheses))
         outputs, cache = self.decoder(
             vectors,
             projected_memory,
+            inputs_mask=mask,
             memory_mask=memory_mask,
             cache=cache,
             cache_index=cache_index,

@@ -1,5 +1,6 @@
 """Search over a next-token function; it knows no model and no text."""
 
-from keras_transformer.decoding.greedy import SearchResult, greedy_search
+from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.search_result import SearchResult
 
-__all__ = ["SearchResult", "greedy_search"]
+__all__ = ["BeamSearch", "SearchResult"]

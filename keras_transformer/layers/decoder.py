@@ -1,8 +1,10 @@
 """The decoder and its layer."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.transformer_layer import Stack, TransformerLayer, split_mask
+from keras_transformer.masks import causal_mask
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -18,6 +20,8 @@ class DecoderLayer(TransformerLayer):
         memory: the encoder's output [B, S, D'], or what `project_memory` made of it.
         inputs_mask: real target tokens [B, T], or for each query [B, T, T], True = may be attended to; the causal
             mask is always added. Keras fills it in from an implicit mask of `inputs`; an explicit argument wins.
+            With a cache of length L it may be [B, T, L], the cached positions that each query attends to, and then
+            stands in place of the causal mask.
         memory_mask: real source tokens [B, S], or for each query [B, T, S]; likewise.
         cache: keys and values of earlier positions, as `start_cache` makes them. `inputs` are then the positions
             from `cache_index` on.
@@ -58,7 +62,7 @@ class DecoderLayer(TransformerLayer):
                 x,
                 value_mask=target_mask,
                 attention_mask=self_attention_mask,
-                use_causal_mask=True,
+                use_causal_mask=cache is None or self_attention_mask is None,
                 cache=cache,
                 cache_index=cache_index,
                 training=training,
@@ -83,9 +87,9 @@ class DecoderLayer(TransformerLayer):
         """Project the memory's keys and values once for all steps; `call` takes the result as `memory`."""
         return self.cross_attention.project(memory)
 
-    def start_cache(self, batch_size, max_length):
-        """Make an empty cache for `max_length` target positions of `batch_size` rows."""
-        return self.self_attention.start_cache(batch_size, max_length)
+    def start_cache(self, batch_size, max_length, num_hypotheses=None):
+        """Make an empty cache for `max_length` target positions of `batch_size` rows, or of so many hypotheses each."""
+        return self.self_attention.start_cache(batch_size, max_length, num_hypotheses)
 
     def compute_mask(self, inputs, previous_mask):
         return split_mask(previous_mask)[0]
@@ -131,6 +135,9 @@ class Decoder(Stack):
         training=None,
     ):
         outputs, new_cache = inputs, []
+        if cache is not None and split_mask(inputs_mask)[1] is None:
+            # Once for all layers.
+            inputs_mask = causal_mask(ops.shape(inputs)[1], ops.shape(cache[0]["key"])[2], cache_index)
         for index, layer in enumerate(self.layers):
             outputs = layer(
                 outputs,
@@ -152,9 +159,9 @@ class Decoder(Stack):
         """Project the memory's keys and values once for all steps, a mapping a layer."""
         return [layer.project_memory(memory) for layer in self.layers]
 
-    def start_cache(self, batch_size, max_length):
+    def start_cache(self, batch_size, max_length, num_hypotheses=None):
         """Make an empty cache for `max_length` target positions of `batch_size` rows, a mapping a layer."""
-        return [layer.start_cache(batch_size, max_length) for layer in self.layers]
+        return [layer.start_cache(batch_size, max_length, num_hypotheses) for layer in self.layers]
 
     def compute_mask(self, inputs, previous_mask):
         return split_mask(previous_mask)[0]

@@ -1,8 +1,10 @@
 """The position-wise feed-forward network."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.rows import as_rows
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -57,8 +59,8 @@ class FeedForward(keras.layers.Layer):
         self.output_dense.build((*inputs_shape[:-1], self.hidden_dim))
 
     def call(self, inputs, training=None):
-        hidden = self.hidden_dropout(self.hidden_dense(inputs), training=training)
-        return self.output_dense(hidden)
+        hidden = self.hidden_dropout(self.hidden_dense(as_rows(inputs)), training=training)  # [rows, hidden_dim]
+        return ops.reshape(self.output_dense(hidden), (-1, *ops.shape(inputs)[1:]))
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

@@ -1,13 +1,20 @@
 """Multi-head scaled dot-product attention with an optional key/value cache."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.rows import as_rows
 from keras_transformer.masks import causal_mask
 
 # Added to the float32 scores of masked positions: finite, and far enough below any score that exp() gives exactly 0.
 _MASKED_SCORE = -1e9
+
+# A decoding step has few queries, static in number. TensorFlow's own operations take longer to set up than such small
+# computations last, so they get simpler ones.
+_FEW_QUERIES = 8
+_FEW_ROWS = 128
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -38,12 +45,15 @@ class MultiHeadAttention(keras.layers.Layer):
         value_mask: [B, S], the values that may be attended to. Keras fills it in when `value` carries an implicit
             mask; an explicit argument wins.
         key_mask: [B, S], likewise for `key`.
-        attention_mask: [B, T, S] or [B, 1 or H, T, S]; combined with the other masks by logical and.
+        attention_mask: [B, T, S] or [B, 1 or H, T, S]; combined with the other masks by logical and. With a cache, S
+            is its length L.
         use_causal_mask: whether position t sees only positions up to t. With a cache, t counts from `cache_index`.
         cache: mapping with `"key"` [B, H, L, d_k] and `"value"` [B, H, L, d_v], as made by `start_cache`. The keys
             and values of this call are written at `cache_index` and the queries attend to the cache; positions after
-            the last one written must be masked, which `use_causal_mask=True` does. `value_mask` and `key_mask` do
-            not apply: every position written counts as real.
+            the last one written must be masked, by `use_causal_mask=True` or by `attention_mask`. `value_mask` and
+            `key_mask` do not apply: every position written counts as real. A cache [B, H, L, K, d] is for K
+            hypotheses a row: the T = K queries are then all at position `cache_index`, and S is L * K, position by
+            position, so that `attention_mask` says which slots a hypothesis descends from.
         cache_index: integer, the position of the first query. Required with `cache`.
         return_attention_scores: whether to return the weights too.
         training: whether to drop weights.
@@ -128,12 +138,16 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         if cache is not None and cache_index is None:
             raise ValueError("`cache` needs `cache_index`, the position of the first query. Received: None")
-        queries = self._split_heads(self.query_projection(query))  # [B, H, T, d_k]
+        queries = self._split_heads(self.query_projection, query, self._key_dim)  # [B, H, T, d_k]
         projected = value if isinstance(value, dict) else self.project(value, key)
         if isinstance(value_mask, dict):
             value_mask = None  # Keras fills in a mapping of None for a projected value
         if cache is not None:
-            projected = {name: _write(cache[name], projected[name], cache_index) for name in ("key", "value")}
+            # The length is asked of the mask, which all layers share, so that a graph optimizer sees that they
+            # compute the same positions.
+            length = ops.shape(cache["key"])[2] if attention_mask is None else ops.shape(attention_mask)[-1]
+            cache = {name: _write(cache[name], projected[name], cache_index, length) for name in ("key", "value")}
+            projected = {name: _join_slots(cached) for name, cached in cache.items()}
             value_mask = key_mask = None  # they cover this call's positions, not the cache's
 
         mask = _combine_masks(value_mask, key_mask, attention_mask)
@@ -142,12 +156,14 @@ class MultiHeadAttention(keras.layers.Layer):
             causal = causal_mask(ops.shape(queries)[2], ops.shape(projected["key"])[2], start)[:, None]  # [1, 1, T, S]
             mask = causal if mask is None else ops.logical_and(mask, causal)
 
-        attended, weights = self._attend(queries, projected["key"], projected["value"], mask, training)
-        outputs = [self.output_projection(self._join_heads(attended))]  # [B, T, D]
+        # With a cache, a query always attends to its own position.
+        may_be_blind = mask is not None and cache is None
+        attended, weights = self._attend(queries, projected["key"], projected["value"], mask, may_be_blind, training)
+        outputs = [self._join_heads(attended)]  # [B, T, output_dim]
         if return_attention_scores:
             outputs.append(weights if mask is None else ops.where(mask, weights, 0.0))
         if cache is not None:
-            outputs.append(projected)
+            outputs.append(cache)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def project(self, value, key=None):
@@ -161,19 +177,20 @@ class MultiHeadAttention(keras.layers.Layer):
             Mapping with `"key"` [B, H, S, d_k] and `"value"` [B, H, S, d_v]; `call` takes it as `value`.
         """
         return {
-            "key": self._split_heads(self.key_projection(value if key is None else key)),
-            "value": self._split_heads(self.value_projection(value)),
+            "key": self._split_heads(self.key_projection, value if key is None else key, self._key_dim),
+            "value": self._split_heads(self.value_projection, value, self._value_dim),
         }
 
-    def start_cache(self, batch_size, max_length):
-        """Make an empty cache for `max_length` positions of `batch_size` rows."""
+    def start_cache(self, batch_size, max_length, num_hypotheses=None):
+        """Make an empty cache for `max_length` positions of `batch_size` rows, or of so many hypotheses a row."""
+        slots = () if num_hypotheses is None else (num_hypotheses,)
 
         def empty(width):
-            return ops.zeros((batch_size, self.num_heads, max_length, width), dtype=self.compute_dtype)
+            return ops.zeros((batch_size, self.num_heads, max_length, *slots, width), dtype=self.compute_dtype)
 
         return {"key": empty(self._key_dim), "value": empty(self._value_dim)}
 
-    def _attend(self, queries, keys, values, mask, training):
+    def _attend(self, queries, keys, values, mask, may_be_blind, training):
         queries = queries * ops.cast(self._key_dim**-0.5, queries.dtype)
         scores = ops.matmul(queries, ops.swapaxes(keys, 2, 3))  # [B, H, T, S]
         scores = ops.cast(scores, "float32")
@@ -182,20 +199,20 @@ class MultiHeadAttention(keras.layers.Layer):
         weights = _softmax(scores)
         dropped = self.weights_dropout(ops.cast(weights, values.dtype), training=training)
         attended = ops.matmul(dropped, values)  # [B, H, T, d_v]
-        if mask is not None:
+        if may_be_blind:
             # The softmax of a fully masked row is uniform; such a row has attended to nothing.
             attended = ops.where(ops.any(mask, axis=-1, keepdims=True), attended, 0.0)
         return attended, weights
 
-    def _split_heads(self, x):
-        batch_size, length = ops.shape(x)[0], ops.shape(x)[1]
-        x = ops.reshape(x, (batch_size, length, self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))  # [B, H, T, d]
+    def _split_heads(self, projection, x, width):
+        rows, length = projection(as_rows(x)), ops.shape(x)[1]  # [B * T, H * d]
+        return _swap(ops.reshape(rows, (-1, length, self.num_heads, width)))  # [B, H, T, d]
 
     def _join_heads(self, x):
-        batch_size, length = ops.shape(x)[0], ops.shape(x)[2]
-        x = ops.transpose(x, (0, 2, 1, 3))
-        return ops.reshape(x, (batch_size, length, self.num_heads * self._value_dim))  # [B, T, H * d_v]
+        length = ops.shape(x)[2]
+        rows = ops.reshape(_swap(x), (-1, self.num_heads * self._value_dim))  # [B * T, H * d_v]
+        rows = self.output_projection(rows)  # [B * T, output_dim]
+        return ops.reshape(rows, (-1, length, rows.shape[-1]))
 
     def get_config(self):
         return {
@@ -210,10 +227,23 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
+def _swap(x):
+    """Swap the two dimensions in the middle, as `ops.transpose(x, (0, 2, 1, 3))` does."""
+    _, first, second, width = x.shape
+    if first is None or second is None or first * second > _FEW_ROWS:
+        return ops.transpose(x, (0, 2, 1, 3))
+    if 1 in (first, second):
+        return ops.reshape(x, (-1, second, first, width))
+    # A decoding step: taking rows is several times faster than TensorFlow's transposition of small matrices.
+    order = np.arange(first * second).reshape(first, second).T.reshape(-1)
+    return ops.reshape(ops.take(ops.reshape(x, (-1, first * second, width)), order, axis=1), (-1, second, first, width))
+
+
 def _softmax(scores):
-    """Softmax over the keys; `ops.softmax` warns about a single key, which is an ordinary sentence of one word."""
-    if scores.shape[-1] == 1:
-        return ops.exp(scores - scores)  # ones that still give every weight a gradient, as softmax does
+    """Softmax over the keys of scores [B, H, T, S]."""
+    if (scores.shape[2] or _FEW_QUERIES + 1) <= _FEW_QUERIES or scores.shape[3] == 1:
+        # Of a single key, which is an ordinary sentence of one word, `ops.softmax` would warn.
+        return ops.exp(ops.log_softmax(scores, axis=-1))
     return ops.softmax(scores, axis=-1)
 
 
@@ -235,20 +265,37 @@ def _combine_masks(value_mask, key_mask, attention_mask):
     return combined
 
 
-def _write(cache, update, index):
+def _write(cache, update, index, num_keys):
     """Write `update` [B, H, t, d] over positions index .. index + t - 1 of `cache` [B, H, L, d].
+
+    Into [B, H, L, K, d] it writes the t = K slots of position `index`. `num_keys` is L or L * K.
 
     A select over the whole cache: as fast as a scatter inside a TensorFlow loop, and it runs on every backend.
     """
+    if len(cache.shape) == 5:
+        num_heads, num_slots, width = cache.shape[1], cache.shape[3], cache.shape[4]
+        length = num_keys // num_slots
+        written = ops.equal(ops.arange(length, dtype="int32"), ops.cast(index, "int32"))[:, None]  # [L, 1]
+        # Few dimensions, or the select is slow.
+        update = ops.reshape(update, (-1, 1, num_slots * width))  # [B * H, 1, K * d]
+        cache = ops.reshape(cache, (-1, length, num_slots * width))
+        return ops.reshape(ops.where(written, update, cache), (-1, num_heads, length, num_slots, width))
     known = isinstance(index, int) and None not in (update.shape[2], cache.shape[2])
     if known and not 0 <= index <= cache.shape[2] - update.shape[2]:
         raise ValueError(
             "`cache_index` and the positions that follow must fit the cache. "
             f"Received: cache_index={index}, {update.shape[2]} positions, a cache of {cache.shape[2]}"
         )
-    offsets = ops.arange(ops.shape(cache)[2], dtype="int32") - ops.cast(index, "int32")  # [L]
+    offsets = ops.arange(num_keys, dtype="int32") - ops.cast(index, "int32")  # [L]
     length = ops.shape(update)[2]
     written = ops.logical_and(offsets >= 0, offsets < length)[None, None, :, None]
     if update.shape[2] != 1:
         update = ops.take(update, ops.clip(offsets, 0, length - 1), axis=2)
     return ops.where(written, update, cache)
+
+
+def _join_slots(cached):
+    """Keys or values for attention, [B, H, S, d]: those of a cache with slots, position by position."""
+    if len(cached.shape) == 4:
+        return cached
+    return ops.reshape(cached, (-1, cached.shape[1], ops.shape(cached)[2] * cached.shape[3], cached.shape[4]))

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.rows import as_rows
 from keras_transformer.masks import padding_mask
 
 POSITIONS = ("sinusoidal", "learned")
@@ -103,8 +104,8 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0, reverse=False, training=None):
         if reverse:
-            logits = ops.matmul(inputs, ops.transpose(ops.cast(self.embeddings, inputs.dtype)))
-            return ops.cast(logits, "float32")
+            logits = ops.matmul(as_rows(inputs), ops.transpose(ops.cast(self.embeddings, inputs.dtype)))  # [rows, V]
+            return ops.cast(ops.reshape(logits, (*ops.shape(inputs)[:-1], self.vocabulary_size)), "float32")
         vectors = ops.take(self.embeddings, ops.cast(inputs, "int32"), axis=0)  # [B, T, D]
         vectors = ops.cast(vectors, self.compute_dtype) * ops.cast(self.output_dim**0.5, self.compute_dtype)
         positions = self._position_vectors(inputs.shape[1], ops.shape(inputs)[1], start_index)

@@ -1,0 +1,107 @@
+"""What a search may not write: options that every search shares."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+_IMPOSSIBLE = float("-inf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """Options of every search; not a search by itself.
+
+    What is forbidden gets no chance, and what is allowed keeps the probability that the model gives it: nothing is
+    spread over the rest, so the scores stay the model's own. Padding and start ids are never written.
+
+    Args:
+        min_length: number of tokens before the end mark at least; a row whose limit leaves no room for them is cut
+            there. Defaults to 0.
+        no_repeat_ngram_size: no sequence of this many tokens is written twice in a row's hypothesis, its prefix
+            counted. Defaults to 0, no such rule.
+        repetition_penalty: tokens already written have their logit divided by this if it is positive and multiplied
+            if not, and the probabilities are made anew; it guides the search, while log-probabilities remain the
+            model's. Defaults to 1, no penalty.
+        blocked_ids: tokens never written, such as the unknown id. Defaults to none.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    Reference:
+        Repetition penalty: [Keskar et al., 2019](https://arxiv.org/abs/1909.05858), section 4.1
+    """
+
+    min_length: int = 0
+    no_repeat_ngram_size: int = 0
+    repetition_penalty: float = 1.0
+    blocked_ids: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        for name in ("min_length", "no_repeat_ngram_size"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)}")
+        if not self.repetition_penalty > 0:
+            raise ValueError(
+                f"`repetition_penalty` must be positive. Received: repetition_penalty={self.repetition_penalty}"
+            )
+        object.__setattr__(self, "blocked_ids", tuple(int(token) for token in self.blocked_ids))  # hashable
+        if any(token < 0 for token in self.blocked_ids):
+            raise ValueError(f"`blocked_ids` must not be negative. Received: blocked_ids={self.blocked_ids}")
+
+    def _penalize(self, logits, ids, index):
+        """The logits that the search goes by, [B, K, V]; the model's own without a repetition penalty."""
+        if self.repetition_penalty == 1.0:
+            return logits
+        written = tf.broadcast_to(tf.range(tf.shape(ids)[2]) < index, tf.shape(ids))
+        seen = tf.tensor_scatter_nd_max(
+            tf.zeros(tf.shape(logits), tf.int32), _places(ids), tf.cast(written, tf.int32)
+        )  # [B, K, V]
+        penalized = tf.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
+        return tf.where(seen > 0, penalized, logits)
+
+    def _forbid(self, logits, ids, index, prefix_ids, *, start_id, end_id, padding_id):
+        """The logits with minus infinity for all that may not come next, [B, K, V]."""
+        size = logits.shape[-1]
+        for token in self.blocked_ids:
+            if token >= size or token == end_id:
+                raise ValueError(
+                    f"`blocked_ids` must lie in the vocabulary of {size} and spare the end id. Received: {token}"
+                )
+        never = np.zeros([size], "float32")
+        never[[padding_id, start_id, *self.blocked_ids]] = _IMPOSSIBLE
+        if self.min_length:
+            at_first = never.copy()
+            at_first[end_id] = _IMPOSSIBLE
+            never = tf.where(index < self.min_length, at_first, never)
+        allowed = logits + never
+        if self.no_repeat_ngram_size:
+            allowed = _forbid_repeated_ngrams(allowed, ids, index, self.no_repeat_ngram_size)
+        if prefix_ids is not None:
+            prefix_ids = tf.pad(prefix_ids, [[0, 0], [0, 1]], constant_values=padding_id)
+            wanted = prefix_ids[:, tf.minimum(index, tf.shape(prefix_ids)[1] - 1)][:, None, None]  # [B, 1, 1]
+            forced = tf.where(tf.range(size) == wanted, logits, _IMPOSSIBLE)  # [B, K, V]
+            allowed = tf.where(wanted == padding_id, allowed, forced)
+        return allowed
+
+
+def _places(ids):
+    """Index of each id in logits: [B, K, L, 3]."""
+    shape = tf.shape(ids)
+    rows, beams, _ = tf.meshgrid(*map(tf.range, tf.unstack(shape, 3)), indexing="ij")
+    return tf.stack([rows, beams, ids], axis=-1)
+
+
+def _forbid_repeated_ngrams(logits, ids, index, size):
+    """Minus infinity for every token that would complete a sequence of `size` tokens once more."""
+    length = tf.shape(ids)[2]
+    padded = tf.pad(ids, [[0, 0], [0, 0], [0, size]], constant_values=-1)
+    completes = tf.range(length) + size - 1 < index  # [L]: whether the n-gram from here on is all written
+    completes = tf.broadcast_to(completes, tf.shape(ids))
+    for offset in range(size - 1):
+        last = ids[:, :, tf.maximum(index - (size - 1) + offset, 0)]  # [B, K]
+        completes &= padded[:, :, offset : offset + length] == last[:, :, None]
+    tokens = padded[:, :, size - 1 : size - 1 + length]  # [B, K, L]
+    return tf.tensor_scatter_nd_min(
+        logits, _places(tf.maximum(tokens, 0)), tf.where(completes, _IMPOSSIBLE, float("inf"))
+    )

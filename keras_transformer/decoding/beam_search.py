@@ -153,23 +153,10 @@ class BeamSearch(Constraints):
             allowed = self._forbid(
                 guiding, state.ids, state.index, prefix_ids, start_id=start_id, end_id=end_id, padding_id=padding_id
             )
-            num_candidates = min(2 * beam_size, logits.shape[-1])
-            best, tokens = top_k(allowed, num_candidates)  # [B, K, C]
-            totals = state.totals[:, :, None] + best - log_normalizer(guiding)[:, :, None]  # [B, K, C]
-            totals, chosen = tf.math.top_k(
-                tf.reshape(totals, [-1, beam_size * num_candidates]), min(2, num_candidates) * beam_size
-            )  # [B, 2K]
-            parents = chosen // num_candidates  # [B, 2K]
-            tokens = tf.gather(tf.reshape(tokens, [-1, beam_size * num_candidates]), chosen, batch_dims=1)
-            if guiding is logits:
-                log_probabilities = totals
-            else:
-                log_probabilities = tf.gather(state.log_probabilities - log_normalizer(logits), parents, batch_dims=1)
-                log_probabilities += tf.gather(
-                    tf.reshape(logits, [-1, beam_size * logits.shape[-1]]),
-                    parents * logits.shape[-1] + tokens,
-                    batch_dims=1,
-                )
+            totals, parents, tokens = self._continue(state.totals, allowed, log_normalizer(guiding))  # [B, 2K]
+            log_probabilities = totals
+            if guiding is not logits:
+                log_probabilities = self._add_log_probabilities(state.log_probabilities, logits, parents, tokens)
             ids = tf.where(here, tokens[:, :, None], tf.gather(state.ids, parents, batch_dims=1))  # [B, 2K, L]
             ends = tokens == end_id  # [B, 2K]
 
@@ -180,14 +167,7 @@ class BeamSearch(Constraints):
             if attention:
                 scores += self._coverage_score(tf.gather(coverage, parents, batch_dims=1), source_mask)
             scores = tf.where(ends & active[:, None], scores, _IMPOSSIBLE)[:, :beam_size]  # [B, K]
-            finished_scores, kept = tf.math.top_k(tf.concat([state.finished_scores, scores], 1), num_hypotheses)
-
-            def keep(finished, new):
-                return tf.gather(tf.concat([finished, new[:, :beam_size]], 1), kept, batch_dims=1)
-
-            finished_lengths = keep(state.finished_lengths, tf.fill(tf.shape(tokens), length))
-            finished_log_probabilities = keep(state.finished_log_probabilities, log_probabilities)
-            finished_ids = keep(state.finished_ids, ids)
+            state = self._finish(state, scores, log_probabilities[:, :beam_size], ids[:, :beam_size])
 
             # === Live hypotheses: the K best that do not end ===
             totals, chosen = tf.math.top_k(tf.where(ends, _IMPOSSIBLE, totals), beam_size)  # [B, K]
@@ -202,10 +182,10 @@ class BeamSearch(Constraints):
                 coverage = tf.where(active[:, None, None], kept_coverage, state.coverage)
 
             best_live = best_possible_score(totals[:, 0], length, max_lengths, alpha)  # [B]
-            beaten = finished_scores[:, -1] >= best_live
+            beaten = state.finished_scores[:, -1] >= best_live
             if beam_size == 1:
-                beaten |= finished_scores[:, 0] > _IMPOSSIBLE
-            return _State(
+                beaten |= state.finished_scores[:, 0] > _IMPOSSIBLE
+            return state._replace(
                 index=length,
                 settled=state.settled | beaten | (length >= max_lengths),
                 last_ids=tf.gather(tokens, chosen, batch_dims=1),
@@ -214,10 +194,6 @@ class BeamSearch(Constraints):
                 totals=totals,
                 log_probabilities=log_probabilities,
                 coverage=coverage,
-                finished_ids=finished_ids,
-                finished_lengths=finished_lengths,
-                finished_log_probabilities=finished_log_probabilities,
-                finished_scores=finished_scores,
                 cache=cache,
             )
 
@@ -239,15 +215,66 @@ class BeamSearch(Constraints):
             cache=cache,
         )
         end = run_blocks(step, start, width, grow_cache, block_length)
+        return self._result(end, max_lengths, source_mask, padding_id, max_length)
 
-        # === Finished hypotheses first, then the live ones ===
+    def _continue(self, totals, logits, normalizer):
+        """The 2K best continuations of K live hypotheses, best first.
+
+        Args:
+            totals: float32 [B, K].
+            logits: float32 [B, K, V].
+            normalizer: float32 [B, K], what makes logits log-probabilities.
+
+        Returns:
+            `(totals, parents, tokens)`, each [B, 2K].
+        """
+        beam_size, num_candidates = self.beam_size, min(2 * self.beam_size, logits.shape[-1])
+        best, tokens = top_k(logits, num_candidates)  # [B, K, C]
+        # In this order, no rounding makes a total greater than its parent's, which the stopping bound relies on.
+        totals = totals[:, :, None] + (best - normalizer[:, :, None])  # [B, K, C]
+        totals, chosen = tf.math.top_k(
+            tf.reshape(totals, [-1, beam_size * num_candidates]), min(2, num_candidates) * beam_size
+        )  # [B, 2K]
+        tokens = tf.gather(tf.reshape(tokens, [-1, beam_size * num_candidates]), chosen, batch_dims=1)
+        return totals, chosen // num_candidates, tokens
+
+    def _add_log_probabilities(self, log_probabilities, logits, parents, tokens):
+        """The model's log-probabilities [B, M] of continuations of hypotheses that had these [B, K]."""
+        size = logits.shape[-1]
+        flat = tf.reshape(logits, [-1, logits.shape[1] * size])  # [B, K V]
+        before = tf.gather(log_probabilities - log_normalizer(logits), parents, batch_dims=1)
+        return before + tf.gather(flat, parents * size + tokens, batch_dims=1)
+
+    def _finish(self, state, scores, log_probabilities, ids):
+        """The state with new hypotheses among the finished ones, of which the N best stay.
+
+        Args:
+            state: the state, `index` tokens long.
+            scores, log_probabilities: float32 [B, K]; a score of minus infinity means that there is none.
+            ids: int32 [B, K, L], `index` + 1 tokens long.
+        """
+        finished_scores, kept = tf.math.top_k(tf.concat([state.finished_scores, scores], 1), self.num_hypotheses)
+
+        def keep(finished, new):
+            return tf.gather(tf.concat([finished, new], 1), kept, batch_dims=1)
+
+        return state._replace(
+            finished_ids=keep(state.finished_ids, ids),
+            finished_lengths=keep(state.finished_lengths, tf.fill(tf.shape(scores), state.index + 1)),
+            finished_log_probabilities=keep(state.finished_log_probabilities, log_probabilities),
+            finished_scores=finished_scores,
+        )
+
+    def _result(self, end, max_lengths, source_mask, padding_id, max_length):
+        """The result of the last state: finished hypotheses first, then the live ones."""
+        num_hypotheses = self.num_hypotheses
         num_finished = tf.reduce_sum(tf.cast(end.finished_scores > _IMPOSSIBLE, tf.int32), 1, keepdims=True)  # [B, 1]
         place = tf.range(num_hypotheses)  # [N]
         finished = place < num_finished  # [B, N]
         chosen = tf.where(finished, place, num_hypotheses + place - num_finished)  # [B, N]
         exists = end.totals > _IMPOSSIBLE  # [B, K]
         lengths = tf.where(exists, max_lengths[:, None], 0)
-        scores = end.totals / length_penalty(max_lengths, alpha)[:, None]
+        scores = end.totals / length_penalty(max_lengths, self.length_penalty)[:, None]
         if source_mask is not None:
             scores += self._coverage_score(end.coverage, source_mask)
 

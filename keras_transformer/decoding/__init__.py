@@ -1,6 +1,7 @@
 """Search over a next-token function; it knows no model and no text."""
 
 from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.sampling import Sampling
 from keras_transformer.decoding.search_result import SearchResult
 
-__all__ = ["BeamSearch", "SearchResult"]
+__all__ = ["BeamSearch", "Sampling", "SearchResult"]

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 
 class SearchResult(NamedTuple):
-    """Hypotheses of each row, best first; B rows, N hypotheses, L the longest limit among the rows.
+    """Hypotheses of each row, best first (samples: as drawn); B rows, N hypotheses, L the longest limit among the rows.
 
-    A hypothesis that does not exist (a beam may find fewer than N) has length 0 and a score of minus infinity.
+    A hypothesis that does not exist (a search may find fewer than N) has length 0 and a score of minus infinity.
     """
 
     ids: tf.Tensor  # int32 [B, N, L]: the tokens, the end id last if it was reached, then padding

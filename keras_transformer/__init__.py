@@ -23,17 +23,20 @@ from keras_transformer.transformer import Transformer
 __version__ = "0.1.0"
 
 __all__ = [
+    "BeamSearch",
     "Decoder",
     "DecoderLayer",
     "Dropout",
     "Encoder",
     "EncoderLayer",
+    "Ensemble",
     "FeedForward",
     "LabelSmoothedCrossEntropy",
     "MultiHeadAttention",
     "Perplexity",
     "PositionalEmbedding",
     "Residual",
+    "Sampling",
     "TokenAccuracy",
     "TokenCount",
     "Tokenizer",
@@ -44,6 +47,14 @@ __all__ = [
 
 
 def __getattr__(name):
+    if name in ("BeamSearch", "Sampling"):
+        from keras_transformer import decoding
+
+        return getattr(decoding, name)
+    if name == "Ensemble":
+        from keras_transformer.ensemble import Ensemble
+
+        return Ensemble
     if name == "Tokenizer":
         from keras_transformer.data.tokenizers import Tokenizer
 

@@ -150,6 +150,7 @@ class Transformer(keras.Model):
         self.output_dense = output_dense
         self.output_cast = output_cast
         self.max_length = max_length
+        self.num_decoder_layers = num_decoder_layers
         self._config = {
             "source_vocabulary_size": source_vocabulary_size,
             "target_vocabulary_size": target_vocabulary_size,
@@ -210,7 +211,16 @@ class Transformer(keras.Model):
         cache = self.decoder.start_cache(batch_size, max_length, num_hypotheses)
         return self.decoder.project_memory(memory), cache
 
-    def decode_step(self, target_ids, projected_memory, memory_mask, cache, cache_index, ancestry=None):
+    def decode_step(
+        self,
+        target_ids,
+        projected_memory,
+        memory_mask,
+        cache,
+        cache_index,
+        ancestry=None,
+        return_attention_scores=False,
+    ):
         """Run the decoder on the next positions only, without dropout.
 
         Args:
@@ -222,10 +232,11 @@ class Transformer(keras.Model):
             ancestry: for K hypotheses a row, int32 [B, K, L] with L the positions of the cache: the slot that
                 hypothesis k was in at each position so far, this one included, and -1 at those to come.
                 `target_ids` [B, K] are then the hypotheses' ids at the one position `cache_index`.
+            return_attention_scores: whether to return the attention to the source too.
 
         Returns:
             `(logits, cache)`: float32 logits [B, t, V], equal to the full forward pass at these positions, and the
-            new cache.
+            new cache. If asked for, then the last layer's attention, the mean of its heads, float32 [B, t, S].
         """
         if ancestry is None:
             mask = None
@@ -236,16 +247,40 @@ class Transformer(keras.Model):
             vectors = ops.reshape(vectors, (-1, num_hypotheses, vectors.shape[-1]))  # [B, K, D]
             mask = ancestry[..., None] == ops.arange(num_hypotheses, dtype="int32")  # [B, K, L, K]
             mask = ops.reshape(mask, (-1, num_hypotheses, ops.shape(ancestry)[2] * num_hypotheses))
-        outputs, cache = self.decoder(
+        outputs, *scores, cache = self.decoder(
             vectors,
             projected_memory,
             inputs_mask=mask,
             memory_mask=memory_mask,
             cache=cache,
             cache_index=cache_index,
+            return_attention_scores=return_attention_scores,
             training=False,
         )
-        return _logits(outputs, self.target_embedding, self.output_dense, self.output_cast), cache
+        logits = _logits(outputs, self.target_embedding, self.output_dense, self.output_cast)
+        return (logits, cache, ops.mean(scores[0][-1], axis=1)) if scores else (logits, cache)
+
+    def cross_attention(self, inputs, layer):
+        """Look up what a decoder layer attends to in the source at each target position.
+
+        Args:
+            inputs: as for the call: at position t, the layer attends to what the token after t is made from.
+            layer: number of the decoder layer; negative ones count from the last.
+
+        Returns:
+            float32 weights [B, H, T, S]. Padded source positions get none; the rows of padded targets mean nothing.
+        """
+        target_ids = inputs["target_ids"]
+        memory, memory_mask = self.encode(inputs["source_ids"])
+        _, scores = self.decoder(
+            self.target_embedding(target_ids, training=False),
+            memory,
+            inputs_mask=padding_mask(target_ids),
+            memory_mask=memory_mask,
+            return_attention_scores=True,
+            training=False,
+        )
+        return scores[layer]
 
     def get_config(self):
         return {**self._config, "trainable": self.trainable}

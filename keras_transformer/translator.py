@@ -1,44 +1,102 @@
 """From text to text: the model, the tokenizer and the search together."""
 
+import dataclasses
 import os
 import shutil
 import tempfile
+import warnings
+import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.alignment import align_words
 from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenizer
-from keras_transformer.decoding import greedy_search
+from keras_transformer.decoding import BeamSearch, ConstrainedBeamSearch, Sampling
+from keras_transformer.decoding.top_k import log_normalizer
+from keras_transformer.ensemble import Ensemble
 
 MODEL_FILE = "model.keras"
 TOKENIZER_FILE = "tokenizer.model"
 
-# Bounds on one batch of `translate`: padded source positions (memory) and rows (no gain beyond, on two cores).
+# Bounds on a batch: padded source positions and hypotheses (memory), rows (there is no gain beyond, on two cores).
 _MAX_BATCH_TOKENS = 4096
+_MAX_BATCH_HYPOTHESES = 512
 _MAX_BATCH_ROWS = 128
+
+# Positions that the decoder's cache grows by, and the multiple that sources are padded to. Few distinct shapes matter:
+# TensorFlow prepares, and keeps, a kernel for each.
+_CACHE_BLOCK = 16
+_SOURCE_MULTIPLE = 8
+# Under XLA every shape is compiled, which takes seconds.
+_XLA_MULTIPLE = 32
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a sentence."""
+
+    text: str
+    ids: tuple[int, ...]  # the tokens, the end id last if it was reached
+    log_probability: float  # sum over the tokens, the end id's included
+    score: float  # what hypotheses are ranked by: length-normalised in beam search
+    finished: bool  # False if the limit on its length cut it off
+    truncated: bool  # True if the source was longer than the limit and was cut
+    attention: np.ndarray | None  # [tokens, source tokens with the end mark], if asked for
+    alignment: tuple[tuple[int, int], ...] | None  # pairs (source word, target word), counted from 0, if asked for
+
+
+class TargetScore(NamedTuple):
+    """What the model says of a given translation."""
+
+    ids: tuple[int, ...]
+    token_log_probabilities: np.ndarray  # one for each id
+    log_probability: float  # their sum
+    perplexity: float  # exp(-mean)
 
 
 class Translator:
     """Translate text with a trained `Transformer`; this object is also what gets exported.
 
-    Training-time BLEU, `translate` and the served graph run the same function, so they cannot disagree. A sentence's
+    Training-time BLEU, `translate` and the served graph run the same search, so they cannot disagree. A sentence's
     translation does not depend on what it is translated together with. Text may be anything: bytes that are not valid
     UTF-8 become U+FFFD, white space of any kind counts as a blank, and a blank sentence translates to "".
 
     Args:
-        model: a `Transformer`, or any model with its `encode`, `start_decoding` and `decode_step`.
+        model: a `Transformer`, or any model with its `encode`, `start_decoding`, `decode_step` and call; an
+            `Ensemble` of several, or a list of models that one is made of.
         tokenizer: the `Tokenizer` the model was trained with. Build it after any call of
             `keras.utils.set_random_seed`, which destroys tokenizers that are already in the graph.
-        max_extra_tokens: a translation has at most as many tokens as the source has and this many more, the end mark
-            not counted. Defaults to 50 (paper, section 6.1).
+        search: a `decoding.BeamSearch` or `decoding.Sampling`. Defaults to `BeamSearch()`, which has the paper's
+            beam of 4 and length penalty 0.6; `BeamSearch(beam_size=1)` is greedy.
+        max_extra_tokens: a translation has at most as many tokens as the source (or the prefix, if that is longer)
+            and this many more, the end mark not counted. Defaults to 50 (paper, section 6.1).
+        max_target_tokens: absolute limit, the end mark not counted. Defaults to `None`, no such limit.
+        max_source_tokens: a longer source is cut there, and its translation flagged as `truncated`. The end mark is
+            not counted. Defaults to 1024, which bounds the time and memory of a request.
+        jit_compile: whether the Python methods compile the search with XLA: several seconds for each new size of
+            batch, then about twice the speed on single sentences (and no gain on batches). Defaults to `False`. The
+            exported graph never uses XLA, which TensorFlow Serving switches off.
 
     Raises:
-        ValueError: if the model's vocabulary does not fit the tokenizer's, or `max_extra_tokens` is negative.
+        ValueError: if the model's vocabulary does not fit the tokenizer's, or a limit is out of its range.
     """
 
-    def __init__(self, model, tokenizer, *, max_extra_tokens=50):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        *,
+        search=None,
+        max_extra_tokens=50,
+        max_target_tokens=None,
+        max_source_tokens=1024,
+        jit_compile=False,
+    ):
+        if isinstance(model, (list, tuple)):
+            model = Ensemble(model) if len(model) > 1 else model[0]
         vocabulary_size = model.output_shape[-1]
         if vocabulary_size < tokenizer.vocabulary_size:
             raise ValueError(
@@ -47,93 +105,350 @@ class Translator:
             )
         if max_extra_tokens < 0:
             raise ValueError(f"`max_extra_tokens` must not be negative. Received: {max_extra_tokens}")
+        for name, limit in (("max_target_tokens", max_target_tokens), ("max_source_tokens", max_source_tokens)):
+            if limit is not None and limit < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {limit}")
         self.model = model
         self.tokenizer = tokenizer
+        self.search = BeamSearch() if search is None else search
         self.max_extra_tokens = max_extra_tokens
-        self._graph = tf.function(
-            self.translate_tensor, input_signature=[tf.TensorSpec([None], tf.string, name="text")]
-        )
+        self.max_target_tokens = max_target_tokens
+        self.max_source_tokens = max_source_tokens
+        if model.max_length is not None:  # learned positions; one is for the end or the start mark
+            self.max_source_tokens = min(max_source_tokens, model.max_length - 1)
+            self.max_target_tokens = min(max_target_tokens or model.max_length, model.max_length - 1)
+        self.jit_compile = jit_compile
+        self._graphs = {}
 
-    def translate(self, sentences):
-        """Translate sentences.
+    # === In Python ===
+
+    def translate(self, sentences, **arguments):
+        """Translate sentences; the best hypothesis of each.
 
         Args:
             sentences: list of strings, in any order and of any length.
+            arguments: as for `hypotheses`.
 
         Returns:
             List of as many strings, in the same order.
 
         Raises:
             TypeError: if `sentences` is a single string.
-            ValueError: if a sentence is longer than the model's learned positions.
         """
-        return [translation for translation, _ in self.translate_with_scores(sentences)]
+        return [hypotheses[0].text for hypotheses in self.hypotheses(sentences, **arguments)]
 
-    def translate_with_scores(self, sentences):
-        """As `translate`, but each translation comes with its score, the sum of its tokens' log-probabilities."""
-        if isinstance(sentences, (str, bytes)):
-            raise TypeError(f"`sentences` must be a list of strings. Received: {sentences!r}")
-        sentences = list(sentences)
-        lengths = np.array([len(ids) + 1 for ids in self.tokenizer.encode(sentences)], dtype="int64")
-        limit = self.model.max_length
-        if limit is not None and lengths.size and lengths.max() > limit:
-            raise ValueError(
-                f"A sentence must fit the model's {limit} learned positions, end mark included. "
-                f"Received: {lengths.max()} tokens in sentence {lengths.argmax() + 1}"
+    def hypotheses(
+        self,
+        sentences,
+        *,
+        prefixes=None,
+        constraints=None,
+        search=None,
+        seed=0,
+        return_alignments=False,
+        attention_layer=-2,
+        attention_head=None,
+        on_progress=None,
+    ):
+        """Translate sentences, with all that the search knows of its results.
+
+        Args:
+            sentences: list of strings. Warns of those longer than `max_source_tokens`, which are cut.
+            prefixes: for each sentence, how its translation must begin: a string, a list of ids, or None.
+            constraints: for each sentence, a list of strings (or lists of ids) that must appear in its translation, in
+                any order. Needs a `BeamSearch`.
+            search: in place of the translator's own.
+            seed: of `Sampling`. The samples of a sentence depend on this number and on the sentence alone, so that
+                equal sentences get equal samples.
+            return_alignments: whether to compute `attention` and `alignment`, which takes one more pass of the model.
+            attention_layer: decoder layer whose cross-attention is returned. Defaults to -2, the last but one, which
+                aligns best (Garg et al., 2019, https://arxiv.org/abs/1909.02074); a decoder of one layer has only
+                that.
+            attention_head: number of the head, or `None` (default) for the mean of all.
+            on_progress: called with the number of sentences done, after each batch.
+
+        Returns:
+            For each sentence a list of `num_hypotheses` `Hypothesis`, best first; fewer where a search found fewer.
+            A blank sentence has a single empty one.
+
+        Raises:
+            TypeError: if `sentences` is a single string.
+            ValueError: if another argument does not have one entry for each sentence, or a prefix or constraint holds
+                ids that mark padding, start or end, or lie outside of the vocabulary.
+        """
+        sentences = _checked_list("sentences", sentences)
+        search = self.search if search is None else search
+        sources = self.tokenizer.encode(sentences)
+        prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, sources)]
+        constraints = [
+            [ids for phrase in phrases or () if (ids := self._target_ids("constraints", phrase))]
+            for phrases in _per_sentence("constraints", constraints, sources)
+        ]
+        if any(constraints):
+            if not isinstance(search, BeamSearch):
+                raise ValueError(f"`constraints` need a `BeamSearch`. Received: search={search}")
+            most = max(sum(map(len, phrases)) for phrases in constraints)
+            search = ConstrainedBeamSearch(**dataclasses.asdict(search), num_constraint_tokens=most)
+        truncated = [len(source) > self.max_source_tokens for source in sources]
+        if any(truncated):
+            numbers = [str(index + 1) for index, cut in enumerate(truncated) if cut]
+            warnings.warn(
+                f"Cut {len(numbers)} of {len(sources)} sentences to `max_source_tokens`={self.max_source_tokens}: "
+                f"number {', '.join(numbers[:10])}{', ...' if len(numbers) > 10 else ''}",
+                stacklevel=2,
             )
+        sources = [source[: self.max_source_tokens] for source in sources]
+
         results = [None] * len(sentences)
-        for rows in _batches_by_length(lengths):
-            outputs = self._graph(tf.constant([sentences[row] for row in rows], tf.string))
-            for row, translation, score in zip(
-                rows, outputs["translation"].numpy(), outputs["score"].numpy(), strict=True
-            ):
-                results[row] = (translation.decode("utf-8"), float(score))
+        num_done = 0
+        for rows in _batches_by_length([len(source) + 1 for source in sources], search.width):
+            found = self._search_batch(
+                search,
+                [sources[row] for row in rows],
+                [prefixes[row] for row in rows],
+                [constraints[row] for row in rows] if any(constraints) else None,
+                seed,
+            )
+            for row, hypotheses in zip(rows, found, strict=True):
+                results[row] = [hypothesis._replace(truncated=truncated[row]) for hypothesis in hypotheses]
+            num_done += len(rows)
+            if on_progress is not None:
+                on_progress(num_done)
+        if return_alignments:
+            self._add_alignments(sources, results, attention_layer, attention_head)
         return results
+
+    def score(self, sentences, targets):
+        """Score given translations, by running the model on them (forced decoding).
+
+        Args:
+            sentences: list of strings.
+            targets: for each a string, or a list of ids such as `Hypothesis.ids`. A string is tokenized and gets the
+                end mark; ids are taken as they are, so that a hypothesis gets its own `log_probability` again.
+
+        Returns:
+            List of `TargetScore`.
+
+        Raises:
+            TypeError, ValueError: as for `hypotheses`; also if a side is longer than learned positions.
+        """
+        sentences = _checked_list("sentences", sentences)
+        sources = [[*ids, END_ID] for ids in self.tokenizer.encode(sentences)]
+        targets = [
+            [*self.tokenizer.encode([target])[0], END_ID] if isinstance(target, str) else [int(id) for id in target]
+            for target in _per_sentence("targets", targets, sources)
+        ]
+        limit = self.model.max_length
+        for side, rows in (("sentences", sources), ("targets", targets)):
+            for index, ids in enumerate(rows):
+                if limit is not None and len(ids) > limit:
+                    raise ValueError(
+                        f"`{side}` must fit the model's {limit} learned positions, end mark included. "
+                        f"Received: {len(ids)} tokens in number {index + 1}"
+                    )
+        results = [None] * len(sources)
+        for rows in _batches_by_length([max(map(len, pair)) for pair in zip(sources, targets, strict=True)], 1):
+            pair = [_padded([side[row] for row in rows], _SOURCE_MULTIPLE) for side in (sources, targets)]
+            scores = self._graph("score", self._token_log_probabilities, pair)
+            for row, scored in zip(rows, scores, strict=True):
+                scored = scored[: len(targets[row])]
+                total = float(scored.sum(dtype="float64"))
+                perplexity = float(np.exp(-total / len(scored))) if len(scored) else 1.0
+                results[row] = TargetScore(tuple(targets[row]), scored, total, perplexity)
+        return results
+
+    def _target_ids(self, name, text):
+        """Ids of a prefix or a phrase."""
+        if text is None:
+            return []
+        ids = self.tokenizer.encode([text])[0] if isinstance(text, str) else [int(token) for token in text]
+        if any(token in (PAD_ID, START_ID, END_ID) or not 0 <= token < self.tokenizer.vocabulary_size for token in ids):
+            raise ValueError(
+                f"`{name}` must hold ids of the vocabulary other than padding, start and end. Received: {ids}"
+            )
+        return ids
+
+    def _search_batch(self, search, sources, prefixes, constraints, seed):
+        """Hypotheses of one batch of sources, given as ids without an end mark."""
+        num_rows, multiple, blank_rows, max_length = len(sources), _SOURCE_MULTIPLE, 0, None
+        if self.jit_compile:
+            multiple = _XLA_MULTIPLE
+            blank_rows = (1 << (num_rows - 1).bit_length()) - num_rows
+            longest = max(map(len, [*sources, *prefixes])) + self.max_extra_tokens + 1
+            max_length = -(-longest // multiple) * multiple
+        inputs = {"source_ids": _padded([[*source, END_ID] for source in sources], multiple, blank_rows)}
+        if any(prefixes):
+            inputs["prefix_ids"] = _padded(prefixes, multiple, blank_rows)
+        if constraints is not None:
+            shape = (max(map(len, constraints)), max(len(phrase) for phrases in constraints for phrase in phrases))
+            inputs["constraint_ids"] = np.full([num_rows + blank_rows, *shape], PAD_ID, "int32")
+            for row, phrases in enumerate(constraints):
+                for place, phrase in enumerate(phrases):
+                    inputs["constraint_ids"][row, place, : len(phrase)] = phrase
+        if isinstance(search, Sampling):
+            hashes = [zlib.crc32(np.array(source, "int32").tobytes()) for source in sources] + [0] * blank_rows
+            inputs["seeds"] = np.array([[seed & 0xFFFFFFFF, number] for number in hashes], "uint32").view("int32")
+
+        def run(*values):
+            return self.search_ids(**dict(zip(inputs, values, strict=True)), search=search, max_length=max_length)
+
+        result = self._graph((search, max_length, *inputs), run, inputs.values())
+        return [
+            [
+                self._hypothesis(*(part[row, place] for part in result))
+                for place in range(result.scores.shape[1])
+                if place == 0 or result.scores[row, place] > -np.inf
+            ]
+            for row in range(num_rows)
+        ]
+
+    def _graph(self, key, function, values):
+        """Run a function as a graph for batches of any size, traced once for each key; NumPy in and out."""
+        values = list(values)
+        if key not in self._graphs:
+            signature = [tf.TensorSpec([None] * value.ndim, value.dtype) for value in values]
+            self._graphs[key] = tf.function(
+                function, input_signature=signature, autograph=False, jit_compile=self.jit_compile
+            )
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), self._graphs[key](*map(tf.constant, values)))
+
+    def _hypothesis(self, ids, length, log_probability, score, finished):
+        ids = tuple(int(token) for token in ids[:length])
+        return Hypothesis(
+            self.tokenizer.decode(ids), ids, float(log_probability), float(score), bool(finished), False, None, None
+        )
+
+    def _add_alignments(self, sources, results, layer, head):
+        """Put `attention` and `alignment` into the hypotheses, in place."""
+        num_layers = self.model.num_decoder_layers
+        if not -num_layers <= layer < num_layers:
+            if layer != -2 or num_layers != 1:
+                raise ValueError(f"`attention_layer` must be one of the {num_layers} decoder layers. Received: {layer}")
+            layer = -1
+
+        def attend(source_ids, target_ids):
+            inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
+            attention = self.model.cross_attention(inputs, layer)  # [B, H, T, S]
+            return tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
+
+        places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
+        pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
+        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], 1):
+            inputs = [_padded([pairs[index][side] for index in batch], _SOURCE_MULTIPLE) for side in (0, 1)]
+            for index, attention in zip(batch, self._graph(("attention", layer, head), attend, inputs), strict=True):
+                (row, place), (source, target) = places[index], pairs[index]
+                attention = attention[: len(target), : len(source)]
+                alignment = align_words(
+                    attention, self.tokenizer.starts_word(source), self.tokenizer.starts_word(target)
+                )
+                results[row][place] = results[row][place]._replace(attention=attention, alignment=alignment)
+
+    # === In the graph ===
+
+    @tf.autograph.experimental.do_not_convert
+    def search_ids(self, source_ids, *, search=None, prefix_ids=None, constraint_ids=None, seeds=None, max_length=None):
+        """Search for the translations of a batch of source ids.
+
+        Args:
+            source_ids: int32 [B, S], each row ended by the end id, then padding. A row of the end id alone stays empty.
+            search: in place of the translator's own.
+            prefix_ids: int32 [B, P], what each translation must begin with, padded.
+            constraint_ids: int32 [B, C, P], phrases that must appear; for a `ConstrainedBeamSearch`.
+            seeds: int32 [B, 2]; for `Sampling`.
+            max_length: static number of tokens that no translation exceeds, as XLA needs it. Without it, the cache
+                grows as it is filled.
+
+        Returns:
+            A `decoding.SearchResult`.
+        """
+        search = self.search if search is None else search
+        memory, memory_mask = self.model.encode(source_ids)
+        projected_memory, cache = self.model.start_decoding(memory, max_length or 0, search.width)
+        cache = {"memory": projected_memory, "mask": memory_mask, "decoder": cache}
+        with_attention = bool(getattr(search, "coverage_penalty", 0))
+
+        def next_logits(ids, cache, index, ancestry):
+            logits, decoder_cache, *attention = self.model.decode_step(
+                ids, cache["memory"], cache["mask"], cache["decoder"], index, ancestry, with_attention
+            )
+            return logits, {**cache, "decoder": decoder_cache}, *attention
+
+        def grow(cache):
+            more = [[0, 0], [0, 0], [0, _CACHE_BLOCK], [0, 0], [0, 0]]
+            return {**cache, "decoder": tf.nest.map_structure(lambda cached: tf.pad(cached, more), cache["decoder"])}
+
+        arguments = {"max_length": max_length, "prefix_ids": prefix_ids}
+        if max_length is None:
+            arguments.update(grow_cache=grow, block_length=_CACHE_BLOCK)
+        if with_attention:
+            arguments["source_mask"] = memory_mask
+        if seeds is not None:
+            arguments["seeds"] = seeds
+        if constraint_ids is not None:
+            arguments["constraint_ids"] = constraint_ids
+        return search(
+            next_logits,
+            cache,
+            self._max_lengths(source_ids, prefix_ids),
+            start_id=START_ID,
+            end_id=END_ID,
+            padding_id=PAD_ID,
+            **arguments,
+        )
+
+    def _max_lengths(self, source_ids, prefix_ids):
+        """The most tokens of each row's translation, its end mark counted, int32 [B]."""
+        num_tokens = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), 1) - 1  # [B]
+        most = num_tokens
+        if prefix_ids is not None:
+            most = tf.maximum(most, tf.reduce_sum(tf.cast(prefix_ids != PAD_ID, tf.int32), 1))
+        most += self.max_extra_tokens
+        if self.max_target_tokens is not None:
+            most = tf.minimum(most, self.max_target_tokens)
+        return tf.where(num_tokens > 0, most + 1, 0)
 
     @tf.autograph.experimental.do_not_convert
     def translate_tensor(self, text):
-        """Translate a batch in the graph.
+        """Translate a batch in the graph; what `export` exports.
 
         Args:
             text: string tensor [B].
 
         Returns:
-            Mapping with `"translation"`, string [B], valid UTF-8, and `"score"`, float32 [B].
+            Mapping with, for the best hypothesis of each row, `"translation"` (string [B], valid UTF-8), `"score"`
+            and `"log_probability"` (float32 [B], see `Hypothesis`), `"finished"` and `"truncated"` (boolean [B]). If
+            the search returns several, also `"translations"` (string [B, N]) and `"scores"` (float32 [B, N], minus
+            infinity where there are fewer).
         """
         source = self.tokenizer.tokenize(text)  # [B, (S)]
-        limit = self.model.max_length
-        if limit is not None:
-            source = source[:, : limit - 1]
-        num_tokens = tf.cast(source.row_lengths(), tf.int32)  # [B]
-        end_marks = tf.fill([source.nrows(), 1], END_ID)
-        source_ids = tf.concat([source, end_marks], axis=1).to_tensor(PAD_ID)  # [B, S + 1]
+        truncated = source.row_lengths() > self.max_source_tokens
+        source = source[:, : self.max_source_tokens]
+        source_ids = tf.concat([source, tf.fill([source.nrows(), 1], END_ID)], axis=1).to_tensor(PAD_ID)  # [B, S + 1]
+        source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % _SOURCE_MULTIPLE]])
+        result = self.search_ids(source_ids)
+        num_hypotheses = result.ids.shape[1]
+        num_rows, _, length = tf.unstack(tf.shape(result.ids))
+        texts = self.tokenizer.detokenize(tf.reshape(result.ids, [num_rows * num_hypotheses, length]))
+        texts = tf.reshape(texts, [num_rows, num_hypotheses])  # [B, N]
+        outputs = {
+            "translation": texts[:, 0],
+            "score": result.scores[:, 0],
+            "log_probability": result.log_probabilities[:, 0],
+            "finished": result.finished[:, 0],
+            "truncated": truncated,
+        }
+        if num_hypotheses > 1:
+            outputs.update(translations=texts, scores=result.scores)
+        return outputs
 
-        max_lengths = num_tokens + self.max_extra_tokens + 1
-        if limit is not None:
-            max_lengths = tf.minimum(max_lengths, limit)
-        max_lengths = tf.where(num_tokens > 0, max_lengths, 0)
-        result = self.search(source_ids, max_lengths)
-        return {"translation": self.tokenizer.detokenize(result.ids), "score": result.scores}
+    def _token_log_probabilities(self, source_ids, target_ids):
+        """Log-probability of each target id, float32 [B, T]."""
+        inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
+        logits = self.model(inputs, training=False)  # [B, T, V]
+        chosen = tf.gather(logits, target_ids, batch_dims=2)  # [B, T]
+        return chosen - log_normalizer(logits)
 
-    def search(self, source_ids, max_lengths):
-        """Decode a batch of source ids.
-
-        Args:
-            source_ids: int32 [B, S], each row ended by the end id, then padding.
-            max_lengths: int32 [B], the most target tokens of each row, the end id counted.
-
-        Returns:
-            A `decoding.SearchResult`.
-        """
-        memory, memory_mask = self.model.encode(source_ids)
-        max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
-        projected_memory, cache = self.model.start_decoding(memory, max_length)
-
-        def next_logits(ids, cache, index):
-            logits, cache = self.model.decode_step(ids, projected_memory, memory_mask, cache, index)
-            return logits[:, 0], cache
-
-        return greedy_search(next_logits, cache, max_lengths, start_id=START_ID, end_id=END_ID, padding_id=PAD_ID)
+    # === Files ===
 
     def save(self, directory):
         """Write the model and the tokenizer into `directory`, which `load` reads; existing files are replaced."""
@@ -145,36 +460,45 @@ class Translator:
         self.tokenizer.save(directory / TOKENIZER_FILE)
 
     @classmethod
-    def load(cls, directory, **arguments):
+    def load(cls, directory, *more, **arguments):
         """Read a translator that `save`, or a recipe, has written.
 
         Args:
             directory: folder with `model.keras` and `tokenizer.model`.
+            more: further such folders, for an ensemble.
             arguments: passed to the constructor.
 
         Raises:
             FileNotFoundError: if one of the two files is not there.
+            ValueError: if the tokenizers of an ensemble differ.
         """
-        directory = Path(directory)
-        for name in (MODEL_FILE, TOKENIZER_FILE):
-            if not (directory / name).is_file():
-                raise FileNotFoundError(f"`directory` must hold {name}. Received: {directory}")
-        model = keras.saving.load_model(directory / MODEL_FILE, compile=False)
-        return cls(model, Tokenizer.load(directory / TOKENIZER_FILE), **arguments)
+        models, tokenizers = [], []
+        for folder in map(Path, (directory, *more)):
+            for name in (MODEL_FILE, TOKENIZER_FILE):
+                if not (folder / name).is_file():
+                    raise FileNotFoundError(f"`directory` must hold {name}. Received: {folder}")
+            models.append(keras.saving.load_model(folder / MODEL_FILE, compile=False))
+            tokenizers.append(Tokenizer.load(folder / TOKENIZER_FILE))
+            if tokenizers[-1].sha256 != tokenizers[0].sha256:
+                raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {folder}")
+        return cls(models, tokenizers[0], **arguments)
 
     def export(self, path):
         """Write a TensorFlow SavedModel that translates strings by itself, tokenizer inside.
 
-        Its signature `serving_default` takes `text`, string [B], and returns `translation`, string [B], and `score`,
-        float32 [B] (the sum of the tokens' log-probabilities). A process that imports tensorflow and tensorflow_text
-        can load it, as can TensorFlow Serving, whose loader wants a version number as the last part of `path`.
+        Its signature `serving_default` takes `text`, string [B], and returns what `translate_tensor` does, by this
+        translator's search. A process that imports tensorflow and tensorflow_text can load it, as can TensorFlow
+        Serving, whose loader wants a version number as the last part of `path`.
 
         Args:
             path: the folder to make. It appears whole or not at all.
 
         Raises:
             FileExistsError: if `path` exists.
+            ValueError: if the translator samples; an export is to give the same answer every time.
         """
+        if isinstance(self.search, Sampling):
+            raise ValueError(f"`search` of an export must be a `BeamSearch`. Received: {self.search}")
         path = Path(path)
         if path.exists():
             raise FileExistsError(f"`path` must not exist yet. Received: {path}")
@@ -189,18 +513,51 @@ class Translator:
         )
         temporary = Path(tempfile.mkdtemp(prefix=f"writing-{path.name}-", dir=path.parent))
         try:
-            archive.write_out(temporary, verbose=False)
-            os.rename(temporary, path)
-        except BaseException:
+            # A folder within, because the temporary one is for this user's eyes only and a server is another user.
+            archive.write_out(temporary / path.name, verbose=False)
+            os.rename(temporary / path.name, path)
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            raise
 
 
-def _batches_by_length(lengths):
-    """Cut rows, longest first, into batches within the bounds on padded positions and on rows."""
+def _shifted(target_ids):
+    """What the decoder reads to produce the given ids: the start id, then all but the last."""
+    return tf.pad(target_ids, [[0, 0], [1, 0]], constant_values=START_ID)[:, :-1]
+
+
+def _checked_list(name, values):
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"`{name}` must be a list of strings. Received: {values!r}")
+    return list(values)
+
+
+def _per_sentence(name, values, sentences):
+    """A list with one entry for each sentence; Nones for None."""
+    values = [None] * len(sentences) if values is None else _checked_list(name, values)
+    if len(values) != len(sentences):
+        raise ValueError(
+            f"`{name}` must have one entry for each sentence. Received: {len(values)} for {len(sentences)} sentences"
+        )
+    return values
+
+
+def _padded(rows, multiple, blank_rows=0):
+    """Rows of ids as an int32 matrix, its width a multiple of `multiple`, with blank rows (a lone end mark) below."""
+    rows = [*rows, *[[END_ID]] * blank_rows]
+    width = -(-max(map(len, rows), default=0) // multiple) * multiple
+    matrix = np.full([len(rows), width], PAD_ID, "int32")
+    for row, ids in enumerate(rows):
+        matrix[row, : len(ids)] = ids
+    return matrix
+
+
+def _batches_by_length(lengths, num_hypotheses):
+    """Cut rows, longest first, into batches within the bounds on padded positions, hypotheses and rows."""
+    lengths = np.asarray(lengths, "int64")
     order = np.argsort(-lengths, kind="stable")
+    most_rows = min(_MAX_BATCH_ROWS, max(1, _MAX_BATCH_HYPOTHESES // num_hypotheses))
     start = 0
     while start < len(order):
-        num_rows = max(1, min(_MAX_BATCH_ROWS, _MAX_BATCH_TOKENS // int(lengths[order[start]])))
+        num_rows = max(1, min(most_rows, _MAX_BATCH_TOKENS // max(1, int(lengths[order[start]]))))
         yield order[start : start + num_rows]
         start += num_rows

@@ -31,6 +31,7 @@ from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.presets import PRESETS
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
@@ -155,6 +156,10 @@ class Config:
     """Newest checkpoints whose weights are averaged at the end."""
 
     # Decoding
+    beam_size: int = 4
+    """Live hypotheses of the search that scores the test set and that is exported; 1 is greedy."""
+    length_penalty: float = 0.6
+    """Strength of the length penalty, alpha."""
     max_extra_tokens: int = 50
     """Longest translation, in tokens beyond the length of its source."""
     lowercase_bleu: bool = False
@@ -403,7 +408,13 @@ def train(config, translator, train_batches, dev_batches, dev_pairs):
         steps_per_epoch=config.evaluation_steps,
         shuffle=False,  # the batches come shuffled
         callbacks=[
-            TranslationBleu(translator.translate, sources, references, functools.partial(score, config)),
+            # Greedy: training waits for it.
+            TranslationBleu(
+                functools.partial(translator.translate, search=BeamSearch(beam_size=1)),
+                sources,
+                references,
+                functools.partial(score, config),
+            ),
             MetricsLog(config.run_directory / "metrics.jsonl"),
             keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
             CheckpointEvery(checkpoints),
@@ -466,7 +477,8 @@ def main(arguments=None):
 
     model = build_model(config, tokenizer.vocabulary_size)
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
-    translator = Translator(model, tokenizer, max_extra_tokens=config.max_extra_tokens)
+    search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
+    translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
     train(config, translator, train_batches, dev_batches, dev_pairs)
     translator.save(config.run_directory)
 

@@ -16,11 +16,16 @@ MAY_IMPORT = {
     "layers": {"masks"},
     "presets": set(),
     "transformer": {"masks", "layers", "presets"},
+    "ensemble": set(),
+    "alignment": set(),
     "data": set(),
     "decoding": set(),
     "evaluation": set(),
     "training": set(),
-    "translator": {"masks", "layers", "presets", "transformer", "data", "decoding", "evaluation"},
+    "translator": {
+        *("masks", "layers", "presets", "transformer", "ensemble"),
+        *("data", "decoding", "evaluation", "alignment"),
+    },
 }
 MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
 MAY_IMPORT["__main__"] = {*MAY_IMPORT["serving"], "serving", "training"}

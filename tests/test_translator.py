@@ -16,6 +16,8 @@ import tensorflow as tf
 from keras_transformer.data.batches import Batches
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import END_ID, Tokenizer
+from keras_transformer.decoding import BeamSearch, Sampling
+from keras_transformer.ensemble import Ensemble
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.transformer import Transformer
 from keras_transformer.translator import Translator
@@ -83,28 +85,185 @@ def test_overfits_a_reversing_task_to_the_last_token(translator):
     assert translator.translate(sources) == list(targets)
 
 
-def test_search_reports_finished_and_agrees_with_the_full_forward_pass(translator):
-    tokenizer, model = translator.tokenizer, translator.model
-    rows = [[*ids, END_ID] for ids in tokenizer.encode([source for source, _ in PAIRS])]
-    source_ids = tf.ragged.constant(rows, tf.int32).to_tensor()
-    result = translator.search(source_ids, tf.fill([len(rows)], 60))
-    assert result.finished.numpy().all()
-    target_ids = tf.pad(result.ids, [[0, 0], [1, 0]], constant_values=2)[:, :-1]
-    logits = model({"source_ids": source_ids, "target_ids": target_ids})
-    losses = keras.ops.sparse_categorical_crossentropy(result.ids, logits, from_logits=True)
-    scores = -tf.reduce_sum(tf.where(result.ids != 0, losses, 0.0), axis=1)
-    np.testing.assert_allclose(result.scores, scores, atol=2e-5)
-    np.testing.assert_array_equal(tf.reduce_sum(tf.cast(result.ids == END_ID, tf.int32), axis=1), 1)
+GREEDY = BeamSearch(beam_size=1)
+NBEST = BeamSearch(num_hypotheses=4)
 
 
-def test_translations_do_not_depend_on_company_or_order(translator):
+@pytest.mark.parametrize("search", [GREEDY, NBEST], ids=["greedy", "beam"])
+def test_a_hypothesis_scores_its_own_log_probability(translator, search):
+    sources = [source for source, _ in PAIRS] + ["东京 mela", "kibo " * 12]
+    found = translator.hypotheses(sources, search=search)
+    flat = [(source, one) for source, hypotheses in zip(sources, found, strict=True) for one in hypotheses]
+    scores = translator.score([source for source, _ in flat], [one.ids for _, one in flat])
+    for (_, one), score in zip(flat, scores, strict=True):
+        np.testing.assert_allclose(score.log_probability, one.log_probability, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(score.token_log_probabilities.sum(), score.log_probability, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(score.perplexity, np.exp(-score.log_probability / len(one.ids)), rtol=1e-6)
+        expected = one.log_probability / ((5 + len(one.ids)) / 6) ** search.length_penalty
+        np.testing.assert_allclose(one.score, expected, rtol=1e-5)
+        assert one.finished == (one.ids[-1] == END_ID)
+    assert all(len({one.ids for one in hypotheses}) == len(hypotheses) for hypotheses in found)
+    for scores in ([one.score for one in hypotheses if one.finished] for hypotheses in found):
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_scores_are_those_of_the_full_forward_pass(translator):
+    (source, target), tokenizer = PAIRS[3], translator.tokenizer
+    ids = [*tokenizer.encode([target])[0], END_ID]
+    inputs = {"source_ids": [[*tokenizer.encode([source])[0], END_ID]], "target_ids": [[2, *ids[:-1]]]}
+    logits = translator.model({name: tf.constant(rows) for name, rows in inputs.items()})
+    expected = np.take_along_axis(tf.nn.log_softmax(logits).numpy()[0], np.array(ids)[:, None], axis=1)[:, 0]
+    for given in (target, ids):
+        (score,) = translator.score([source], [given])
+        assert score.ids == tuple(ids)
+        np.testing.assert_allclose(score.token_log_probabilities, expected, atol=2e-6)
+    with pytest.raises(ValueError, match="`targets` must have one entry for each sentence"):
+        translator.score([source], [])
+
+
+@pytest.mark.parametrize("search", [GREEDY, NBEST], ids=["greedy", "beam"])
+def test_translations_do_not_depend_on_company_or_order(translator, search):
     sentences = [source for source, _ in PAIRS] + HOSTILE
-    together = translator.translate_with_scores(sentences)
-    alone = [translator.translate_with_scores([sentence])[0] for sentence in sentences]
-    backwards = translator.translate_with_scores(sentences[::-1])[::-1]
+    together = translator.hypotheses(sentences, search=search)
+    alone = [translator.hypotheses([sentence], search=search)[0] for sentence in sentences]
+    backwards = translator.hypotheses(sentences[::-1], search=search)[::-1]
     for one, two, three in zip(together, alone, backwards, strict=True):
-        assert one[0] == two[0] == three[0]
-        np.testing.assert_allclose([one[1], three[1]], two[1], atol=1e-4)
+        assert one[0].ids == two[0].ids == three[0].ids
+        np.testing.assert_allclose([one[0].score, three[0].score], two[0].score, atol=1e-4)
+
+
+def test_the_cache_gives_what_the_whole_prefix_gives(translator):
+    """Greedy search by hand, the whole prefix through the model at every step."""
+    tokenizer, model = translator.tokenizer, translator.model
+    for text in ("mela toru kibo", "toru", "东京 🙂"):
+        source_ids = tf.constant([[*tokenizer.encode([text])[0], END_ID]])
+        ids = [2]
+        while ids[-1] != END_ID and len(ids) < source_ids.shape[1] + 50:
+            logits = model({"source_ids": source_ids, "target_ids": tf.constant([ids])}).numpy()[0, -1]
+            logits[[0, 2]] = -np.inf
+            ids.append(int(logits.argmax()))
+        assert translator.hypotheses([text], search=GREEDY)[0][0].ids == tuple(ids[1:])
+
+
+def test_prefixes_and_constraints(translator):
+    sources = [source for source, _ in PAIRS[:3]]
+    found = translator.hypotheses(sources, prefixes=["rono sane", None, translator.tokenizer.encode(["fapo"])[0]])
+    texts = [hypotheses[0].text for hypotheses in found]
+    assert texts[0].startswith("rono sane")
+    assert texts[1] == PAIRS[1][1]
+    assert texts[2].startswith("fapo")
+    long = "rono " * 40
+    (hypotheses,) = translator.hypotheses(["mela"], prefixes=[long])
+    assert hypotheses[0].text.startswith(long.strip())
+
+    constraints = [["wuli", "dige rono"], None, []]
+    found = translator.hypotheses(sources, constraints=constraints)
+    assert "wuli" in found[0][0].text.split()
+    assert "dige rono" in found[0][0].text
+    assert [hypotheses[0].text for hypotheses in found[1:]] == [target for _, target in PAIRS[1:3]]
+    assert translator.translate(sources, constraints=[None] * 3) == [target for _, target in PAIRS[:3]]
+    with pytest.raises(ValueError, match="`prefixes` must have one entry for each sentence"):
+        translator.translate(sources, prefixes=["a"])
+    with pytest.raises(ValueError, match="`prefixes` must hold ids"):
+        translator.translate(["mela"], prefixes=[[END_ID]])
+    with pytest.raises(ValueError, match="`constraints` need a `BeamSearch`"):
+        translator.translate(["mela"], constraints=[["wuli"]], search=Sampling())
+
+
+def test_samples_depend_on_the_seed_and_the_sentence_alone(translator):
+    search = Sampling(temperature=3.0, num_hypotheses=3)
+    sources = [source for source, _ in PAIRS[:4]]
+
+    def samples(sentences, seed):
+        return [
+            [one.ids for one in hypotheses] for hypotheses in translator.hypotheses(sentences, search=search, seed=seed)
+        ]
+
+    together = samples(sources, 7)
+    assert together == samples(sources[::-1], 7)[::-1]
+    assert together[2] == samples(sources[2:3], 7)[0]
+    assert together != samples(sources, 8)
+    assert len(set(together[0])) > 1
+    with pytest.raises(ValueError, match="`search` of an export must be a `BeamSearch`"):
+        Translator(translator.model, translator.tokenizer, search=search).export("never")
+
+
+def test_attention_and_alignment(translator):
+    sources = [source for source, _ in PAIRS[:6]] + [""]
+    found = translator.hypotheses(sources, return_alignments=True)
+    for (source, target), (one, *_) in zip(PAIRS[:6], found, strict=False):
+        assert one.attention.shape == (len(one.ids), len(translator.tokenizer.encode([source])[0]) + 1)
+        np.testing.assert_allclose(one.attention.sum(axis=1), 1.0, atol=1e-5)
+        assert [word for _, word in one.alignment] == list(range(len(target.split())))
+        assert all(0 <= word < len(source.split()) for word, _ in one.alignment)
+    assert found[-1][0].alignment == ()
+    one_head = translator.hypotheses(sources[:1], return_alignments=True, attention_layer=0, attention_head=1)[0][0]
+    assert not np.allclose(one_head.attention, found[0][0].attention)
+    with pytest.raises(ValueError, match="`attention_layer` must be one of the 1 decoder layers"):
+        translator.hypotheses(sources[:1], return_alignments=True, attention_layer=1)
+
+
+def test_coverage_penalty_ranks_by_attention(translator):
+    """Re-computed from the attention of a forced pass."""
+    search = BeamSearch(beam_size=3, num_hypotheses=3, coverage_penalty=0.4)
+    sources = [source for source, _ in PAIRS[:4]] + ["mela"]
+    for hypotheses in translator.hypotheses(sources, search=search, return_alignments=True, attention_layer=-1):
+        for one in hypotheses:
+            coverage = np.log(np.minimum(one.attention.sum(axis=0), 1.0)).sum()
+            expected = one.log_probability / ((5 + len(one.ids)) / 6) ** 0.6 + 0.4 * coverage
+            np.testing.assert_allclose(one.score, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_ensemble_averages_probabilities(translator):
+    model, tokenizer = translator.model, translator.tokenizer
+    other = Transformer.from_config(model.get_config())
+    generator = np.random.default_rng(3)
+    other.set_weights([weight + generator.normal(scale=0.02, size=weight.shape) for weight in model.get_weights()])
+    sources = [source for source, _ in PAIRS[:5]]
+    alone = translator.hypotheses(sources)
+    twice = Translator([model, model], tokenizer).hypotheses(sources)
+    for one, two in zip(alone, twice, strict=True):
+        assert one[0].ids == two[0].ids
+        np.testing.assert_allclose(one[0].score, two[0].score, atol=1e-5)
+    both = Translator([model, other], tokenizer)
+    found = [hypotheses[0] for hypotheses in both.hypotheses(sources, return_alignments=True)]
+    scores = both.score(sources, [one.ids for one in found])
+    np.testing.assert_allclose(
+        [score.log_probability for score in scores], [one.log_probability for one in found], atol=1e-5
+    )
+    one, two = (Translator(each, tokenizer).score(sources, [one.ids for one in found]) for each in (model, other))
+    for score, first, second in zip(scores, one, two, strict=True):
+        mean = np.logaddexp(first.token_log_probabilities, second.token_log_probabilities) - np.log(2)
+        np.testing.assert_allclose(score.token_log_probabilities, mean, atol=1e-5)
+    with pytest.raises(ValueError, match="at least two models"):
+        Ensemble([model])
+
+
+def test_xla_gives_the_same(translator):
+    compiled = Translator(translator.model, translator.tokenizer, jit_compile=True)
+    sources = ["", *(source for source, _ in PAIRS[:2])]
+    for one, two in zip(translator.hypotheses(sources), compiled.hypotheses(sources), strict=True):
+        assert one[0].ids == two[0].ids
+        np.testing.assert_allclose(one[0].score, two[0].score, atol=1e-5)
+
+
+def test_long_sources_are_cut_and_flagged(translator):
+    """At most 16 source and 20 target tokens; the end marks come on top."""
+    limited = Translator(translator.model, translator.tokenizer, max_source_tokens=16, max_target_tokens=20)
+    texts = ["Q" * (length - 1) for length in (15, 16, 17, 5000)]  # a space, then bytes
+    assert [len(ids) for ids in limited.tokenizer.encode(texts)] == [15, 16, 17, 5000]
+    with pytest.warns(UserWarning, match=r"Cut 2 of 4 sentences to `max_source_tokens`=16: number 3, 4"):
+        found = [hypotheses[0] for hypotheses in limited.hypotheses(texts)]
+    assert [one.truncated for one in found] == [False, False, True, True]
+    assert found[2].ids == found[3].ids == found[1].ids
+    assert all(len(one.ids) <= 21 and one.finished == (one.ids[-1] == END_ID) for one in found)
+    served = limited.translate_tensor(tf.constant(texts))
+    assert served["truncated"].numpy().tolist() == [False, False, True, True]
+    assert [text.decode() for text in served["translation"].numpy()] == [one.text for one in found]
+    babbler = Translator(translator.model, translator.tokenizer, max_target_tokens=20, search=BeamSearch(min_length=20))
+    one = babbler.hypotheses(["mela"])[0][0]
+    assert one.finished
+    assert len(one.ids) == 21
 
 
 def test_blank_sentences_stay_blank_and_move_nobody(translator):
@@ -121,14 +280,13 @@ def test_one_string_is_refused(translator):
 
 def test_output_is_limited_to_the_source_length_and_more(translator):
     short = Translator(translator.model, translator.tokenizer, max_extra_tokens=0)
-    text = "fapo " * 30
-    num_tokens = len(translator.tokenizer.encode([text])[0])
-    source_ids = tf.constant([[*translator.tokenizer.encode([text])[0], END_ID]])
-    result = short.search(source_ids, tf.constant([num_tokens + 1]))
-    assert int(result.lengths[0]) <= num_tokens + 1
-    assert len(short.tokenizer.encode(short.translate([text]))[0]) <= num_tokens + 1
-    with pytest.raises(ValueError, match="`max_extra_tokens` must not be negative"):
-        Translator(translator.model, translator.tokenizer, max_extra_tokens=-1)
+    num_tokens = len(translator.tokenizer.encode(["fapo " * 30])[0])
+    one = short.hypotheses(["fapo " * 30])[0][0]
+    assert len(one.ids) <= num_tokens + 1
+    assert one.finished == (one.ids[-1] == END_ID)
+    for name, value in (("max_extra_tokens", -1), ("max_target_tokens", 0), ("max_source_tokens", 0)):
+        with pytest.raises(ValueError, match=f"`{name}` must"):
+            Translator(translator.model, translator.tokenizer, **{name: value})
 
 
 def test_a_model_without_an_output_for_every_piece_is_refused(translator):
@@ -148,8 +306,12 @@ def test_learned_positions_limit_the_sentence(translator):
     )
     limited = Translator(model, translator.tokenizer)
     assert len(limited.translate(["mela toru"])) == 1
-    with pytest.raises(ValueError, match=r"16 learned positions.* in sentence 2"):
-        limited.translate(["mela", "mela toru " * 20])
+    with pytest.warns(UserWarning, match=r"Cut 1 of 2 sentences to `max_source_tokens`=15: number 2"):
+        one = limited.hypotheses(["mela", "mela toru " * 20])[1][0]
+    assert one.truncated
+    assert len(one.ids) <= 16
+    with pytest.raises(ValueError, match=r"`targets` must fit the model's 16 learned positions.* in number 1"):
+        limited.score(["mela"], ["mela toru " * 20])
 
 
 def test_one_trace_serves_every_shape(translator):
@@ -158,7 +320,7 @@ def test_one_trace_serves_every_shape(translator):
     for _ in range(20):
         count = int(generator.integers(1, 9))
         translator.translate([" ".join(generator.choice(WORDS, size=generator.integers(1, 12))) for _ in range(count)])
-    assert translator._graph.experimental_get_tracing_count() == 1
+    assert all(graph.experimental_get_tracing_count() == 1 for graph in translator._graphs.values())
 
 
 def resident_megabytes():
@@ -175,18 +337,19 @@ def test_memory_does_not_grow_with_requests(translator):
         rows = int(generator.integers(1, 9))
         translator.translate([" ".join(generator.choice(WORDS, size=generator.integers(1, 60))) for _ in range(rows)])
     assert resident_megabytes() - before < 20
-    assert translator._graph.experimental_get_tracing_count() == 1
+    assert all(graph.experimental_get_tracing_count() == 1 for graph in translator._graphs.values())
 
 
 def test_a_long_line_is_translated_in_a_batch_of_its_own(translator):
-    assert len(translator.translate(["mela", "toru " * 900, "kibo"])) == 3
+    long = translator.tokenizer.decode(translator.tokenizer.encode(["toru " * 900])[0][:1000])
+    assert len(translator.translate(["mela", long, "kibo"])) == 3
 
 
 def test_save_and_load(translator, tmp_path):
     translator.save(tmp_path / "run")
     loaded = Translator.load(tmp_path / "run")
     sentences = [source for source, _ in PAIRS] + HOSTILE
-    assert loaded.translate_with_scores(sentences) == translator.translate_with_scores(sentences)
+    assert loaded.hypotheses(sentences) == translator.hypotheses(sentences)
     (tmp_path / "run" / "tokenizer.model").unlink()
     with pytest.raises(FileNotFoundError, match=r"`directory` must hold tokenizer\.model"):
         Translator.load(tmp_path / "run")
@@ -213,7 +376,7 @@ FRESH_PROCESS = """
     outputs = {}
     for name, batch in {"33": (sentences * 33)[:33], "2": sentences[:2], "1": sentences[:1], "0": []}.items():
         result = signature(text=tf.constant(batch, tf.string))
-        assert sorted(result) == ["score", "translation"], result
+        assert sorted(result) == ["finished", "log_probability", "score", "translation", "truncated"], result
         outputs[name] = [t.decode("utf-8") for t in result["translation"].numpy()]
     repeated = {tuple(signature(text=tf.constant(sentences))["translation"].numpy()) for _ in range(5)}
     outputs["repeated"] = len(repeated)
@@ -247,18 +410,19 @@ def test_the_export_translates_in_a_process_without_the_package(translator, expo
     )
     assert done.returncode == 0, done.stderr[-4000:]
     outputs = json.loads(done.stdout.split("RESULT", 1)[1])
-    expected = translator.translate_with_scores(sentences)
-    translations = [translation for translation, _ in expected]
+    expected = [hypotheses[0] for hypotheses in translator.hypotheses(sentences)]
+    translations = [one.text for one in expected]
     assert translations[: len(PAIRS)] == [target for _, target in PAIRS]
     assert outputs["all"] == outputs["session"] == translations
-    np.testing.assert_allclose(outputs["scores"], [score for _, score in expected], atol=1e-4)
-    np.testing.assert_allclose(outputs["session_scores"], [score for _, score in expected], atol=1e-4)
+    np.testing.assert_allclose(outputs["scores"], [one.score for one in expected], atol=1e-4)
+    np.testing.assert_allclose(outputs["session_scores"], [one.score for one in expected], atol=1e-4)
     assert outputs["33"] == (translations * 33)[:33]
     assert (outputs["2"], outputs["1"], outputs["0"]) == (translations[:2], translations[:1], [])
     assert len(outputs["invalid"]) == len(INVALID_BYTES)
     assert outputs["repeated"] == 1
     assert outputs["modules"] == []
-    assert outputs["shapes"] == {"text": [-1], "translation": [-1], "score": [-1]}
+    names = ("text", "translation", "score", "log_probability", "finished", "truncated")
+    assert outputs["shapes"] == {name: [-1] for name in names}
     refused = ("PyFunc", "Random", "Xla", "XLA", "Dropout")
     assert [name for name in outputs["operations"] if any(word in name for word in refused)] == []
 
@@ -266,3 +430,17 @@ def test_the_export_translates_in_a_process_without_the_package(translator, expo
 def test_the_export_stores_each_weight_once(translator, export):
     size = sum(path.stat().st_size for path in (export / "variables").iterdir())
     assert size < 1.1 * 4 * translator.model.count_params() + 2e5
+
+
+def test_an_export_of_several_hypotheses(translator, tmp_path):
+    several = Translator(translator.model, translator.tokenizer, search=BeamSearch(beam_size=3, num_hypotheses=3))
+    several.export(tmp_path / "1")
+    assert (tmp_path / "1").stat().st_mode & 0o055  # a server is another user
+    sources = ["", *(source for source, _ in PAIRS[:3])]
+    served = tf.saved_model.load(tmp_path / "1").signatures["serving_default"](text=tf.constant(sources))
+    assert served["translations"].shape == served["scores"].shape == (4, 3)
+    for row, hypotheses in enumerate(several.hypotheses(sources)):
+        texts = [text.decode() for text in served["translations"].numpy()[row]]
+        assert texts[: len(hypotheses)] == [one.text for one in hypotheses]
+        scores = [one.score for one in hypotheses] + [-np.inf] * (3 - len(hypotheses))
+        np.testing.assert_allclose(served["scores"].numpy()[row], scores, atol=1e-5)

@@ -217,6 +217,13 @@ class Tokenizer:
         """Text of each row of ids."""
         return [self.decode(ids) for ids in batch]
 
+    def starts_word(self, ids: Iterable[int]) -> list[bool | None]:
+        """For each id whether it begins a word; None for padding, start and end."""
+        pieces = [
+            None if token in (PAD_ID, START_ID, END_ID) else self._processor.IdToPiece(int(token)) for token in ids
+        ]
+        return [piece if piece is None else piece.startswith("\u2581") for piece in pieces]
+
     @property
     def graph_tokenizer(self) -> tf_text.SentencepieceTokenizer:
         """The tensorflow_text tokenizer behind `tokenize` and `detokenize`, made on first use.

@@ -23,7 +23,7 @@ class _State(NamedTuple):
     ancestry: tf.Tensor  # int32 [B, K, L]: the slot that each position of a hypothesis was in, -1 where there is none
     totals: tf.Tensor  # float32 [B, K]: what the search adds up
     log_probabilities: tf.Tensor  # float32 [B, K]: what the model says; differs under a repetition penalty only
-    coverage: tf.Tensor  # float32 [B, K, S]: attention that each source position got; S = 0 without a penalty
+    coverage: object  # float32 [B, K, S]: attention that each source position got; () without a penalty
     # Finished hypotheses, best first; one that does not exist has a score of -inf.
     finished_ids: tf.Tensor  # int32 [B, N, L]
     finished_lengths: tf.Tensor  # int32 [B, N]
@@ -116,12 +116,15 @@ class BeamSearch(Constraints):
                 the function has to read position t of the hypothesis from that slot. With a coverage penalty it
                 returns the attention [B, K, S] as a third value.
             cache: what `next_logits` needs at index 0, a nested structure of tensors; without room, if it can grow.
+                If it can, the first dimension of all its tensors must be the rows, of which fewer remain as rows are
+                settled: all that `next_logits` knows of its rows must then be in the cache.
             max_lengths: int32 [B], the most tokens of each row, the end id counted; a row of 0 stays empty.
             start_id: the id read at index 0.
             end_id: the id that ends a hypothesis.
             padding_id: the id that fills up results. Defaults to 0.
             prefix_ids: int32 [B, P], tokens that each row must begin with, padded; their log-probabilities count.
-            max_length: L, if it is known; XLA needs it to be static. Defaults to the greatest of `max_lengths`.
+            max_length: L, if it is known; XLA needs it to be static. Greater `max_lengths` are cut to it. Defaults to
+                the greatest of `max_lengths`.
             grow_cache: function from a cache to one with room for `block_length` more positions. Without it, the cache
                 must have room for L positions from the start.
             block_length: number of positions that the cache grows by; comes with `grow_cache`.
@@ -138,14 +141,18 @@ class BeamSearch(Constraints):
         batch_size = tf.shape(max_lengths)[0]
         if max_length is None:
             max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
+        max_lengths = tf.clip_by_value(max_lengths, 0, max_length)
         width = max_length if grow_cache is None else -(-max_length // block_length) * block_length
         beam = tf.range(beam_size)
 
-        def step(state, room):
+        def step(state, room, row_inputs):
+            max_lengths, prefix_ids, source_mask = map(row_inputs.get, ("max_lengths", "prefix_ids", "source_mask"))
             # === The model ===
             here = tf.range(width) == state.index  # [L]
             ancestry = tf.where(here, beam[:, None], state.ancestry)  # [B, K, L]
             logits, cache, *attention = next_logits(state.last_ids, state.cache, state.index, ancestry[:, :, :room])
+            if bool(attention) != (source_mask is not None):
+                raise ValueError("`next_logits` must return attention with a coverage penalty, and only with one.")
             coverage = state.coverage + attention[0] if attention else state.coverage  # [B, K, S]
 
             # === The 2K best continuations, best first ===
@@ -197,7 +204,6 @@ class BeamSearch(Constraints):
                 cache=cache,
             )
 
-        coverage_length = 0 if source_mask is None else tf.shape(source_mask)[1]
         start = _State(
             index=tf.constant(0),
             settled=max_lengths <= 0,
@@ -207,14 +213,16 @@ class BeamSearch(Constraints):
             # All hypotheses would begin alike, so there is one at first.
             totals=tf.tile([[0.0] + [_IMPOSSIBLE] * (beam_size - 1)], [batch_size, 1]),
             log_probabilities=tf.zeros([batch_size, beam_size]),
-            coverage=tf.zeros([batch_size, beam_size, coverage_length]),
+            coverage=() if source_mask is None else tf.zeros([batch_size, beam_size, tf.shape(source_mask)[1]]),
             finished_ids=tf.fill([batch_size, num_hypotheses, width], padding_id),
             finished_lengths=tf.zeros([batch_size, num_hypotheses], tf.int32),
             finished_log_probabilities=tf.fill([batch_size, num_hypotheses], _IMPOSSIBLE),
             finished_scores=tf.fill([batch_size, num_hypotheses], _IMPOSSIBLE),
             cache=cache,
         )
-        end = run_blocks(step, start, width, grow_cache, block_length)
+        row_inputs = {"max_lengths": max_lengths, "prefix_ids": prefix_ids, "source_mask": source_mask}
+        row_inputs = {name: rows for name, rows in row_inputs.items() if rows is not None}
+        end = run_blocks(step, start, width, grow_cache, block_length, row_inputs)
         return self._result(end, max_lengths, source_mask, padding_id, max_length)
 
     def _continue(self, totals, logits, normalizer):

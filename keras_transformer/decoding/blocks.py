@@ -1,48 +1,92 @@
-"""The loop of every search, in blocks of steps between which the cache grows."""
+"""The loop of every search, in blocks of steps between which the cache grows and settled rows leave."""
 
 import tensorflow as tf
 
+# Rows left are rounded up to a multiple of this many: few distinct sizes, because TensorFlow prepares kernels for each.
+_ROW_MULTIPLE = 8
 
-def run_blocks(step, state, max_length, grow_cache=None, block_length=None):
+
+def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_inputs=None):
     """Take steps until all rows are settled.
 
     A cache that has room for all positions from the start is mostly empty, and attention reads, and a write copies,
-    all of it. So unless XLA wants fixed shapes, the cache grows by a block of positions at a time.
+    all of it; and rows that are settled would be computed until the last one is. So, unless XLA wants fixed shapes,
+    the cache grows by a block of positions at a time, and settled rows are left out of the blocks that follow.
 
     Args:
-        step: function `(state, room) -> state`; `room` is the number of positions that the cache has room for.
-        state: a `NamedTuple` with `index`, `settled` (boolean [B]) and `cache`.
+        step: function `(state, room) -> state`; `room` is the number of positions that the cache has room for. With
+            `row_inputs`, a function `(state, room, row_inputs) -> state`.
+        state: a `NamedTuple` with `index` (scalar), `settled` (boolean [B]) and `cache`; all else are tensors, or
+            nested ones, whose first dimension are the rows. A step leaves what a settled row's result is made from
+            as it was.
         max_length: the number of steps at most; a multiple of `block_length`, if there is one.
         grow_cache, block_length: as for `BeamSearch`.
+        row_inputs: nested tensors, their first dimension the rows, that a step reads and never changes. Without them
+            no row is left out.
 
     Returns:
-        The last state.
+        The last state, of all rows; its cache is of no use.
     """
     make = type(state)
 
-    def run(state, room):
+    def run(state, room, inputs):
         def unsettled(*state):
             state = make(*state)
             return (state.index < room) & ~tf.reduce_all(state.settled)
 
         def body(*before):
-            after = step(make(*before), room)
-            tf.nest.map_structure(lambda one, two: two.set_shape(one.shape), make(*before), after)
+            before = make(*before)
+            after = step(before, room) if inputs is None else step(before, room, inputs)
+            tf.nest.map_structure(lambda one, two: two.set_shape(one.shape), before, after)
             return after
 
         return make(*tf.while_loop(unsettled, body, state))
 
     if grow_cache is None:
-        return run(state, max_length)
+        return run(state, max_length, row_inputs)
 
-    def run_block(*state):
-        state = make(*state)
-        return run(state._replace(cache=grow_cache(state.cache)), state.index + block_length)
+    def run_block(rows, live, results):
+        inputs = None
+        if row_inputs is not None:
+            rows, live = _leave_out_settled(rows, live)
+            inputs = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), row_inputs)
+        live = live._replace(cache=grow_cache(live.cache))
+        live = run(live, live.index + block_length, inputs)
+        if row_inputs is None:
+            results = live._replace(cache=())
+        else:
 
-    def loosened(before, after):
-        return tf.TensorShape([one if one == two else None for one, two in zip(before.shape, after.shape, strict=True)])
+            def put_back(every, some):
+                return tf.tensor_scatter_nd_update(every, rows[:, None], some) if some.shape.rank else some
 
-    shapes = tf.nest.map_structure(lambda tensor: tensor.shape, state)
-    shapes = shapes._replace(cache=tf.nest.map_structure(loosened, state.cache, grow_cache(state.cache)))
-    unsettled = lambda *state: ~tf.reduce_all(make(*state).settled)  # noqa: E731
-    return make(*tf.while_loop(unsettled, run_block, state, shape_invariants=shapes))
+            results = tf.nest.map_structure(put_back, results, live._replace(cache=()))
+        return rows, live, results
+
+    def unsettled(rows, live, results):
+        return ~tf.reduce_all(live.settled)
+
+    def loosened(before, after=None):
+        sizes = zip(before.shape, before.shape if after is None else after.shape, strict=True)
+        sizes = [one if one == two else None for one, two in sizes]
+        return tf.TensorShape([None, *sizes[1:]] if sizes else [])
+
+    rows = tf.range(tf.shape(state.settled)[0])
+    results = state._replace(cache=())
+    live_shapes = tf.nest.map_structure(loosened, results)._replace(
+        cache=tf.nest.map_structure(loosened, state.cache, grow_cache(state.cache))
+    )
+    shapes = (tf.TensorShape([None]), live_shapes, tf.nest.map_structure(lambda tensor: tensor.shape, results))
+    return tf.while_loop(unsettled, run_block, (rows, state, results), shape_invariants=shapes)[2]
+
+
+def _leave_out_settled(rows, state):
+    """The rows that are not settled, and some that are, to make their number a multiple."""
+    num_rows = tf.shape(state.settled)[0]
+    num_left = tf.reduce_sum(tf.cast(~state.settled, tf.int32))
+    num_left = tf.minimum(-(-num_left // _ROW_MULTIPLE) * _ROW_MULTIPLE, num_rows)
+
+    def leave_out():
+        kept = tf.sort(tf.argsort(tf.cast(state.settled, tf.int32), stable=True)[:num_left])
+        return tf.nest.map_structure(lambda x: tf.gather(x, kept) if x.shape.rank else x, (rows, state))
+
+    return tf.cond(num_left < num_rows, leave_out, lambda: (rows, state))

@@ -78,11 +78,16 @@ class Constraints:
         if self.no_repeat_ngram_size:
             allowed = _forbid_repeated_ngrams(allowed, ids, index, self.no_repeat_ngram_size)
         if prefix_ids is not None:
-            prefix_ids = tf.pad(prefix_ids, [[0, 0], [0, 1]], constant_values=padding_id)
-            wanted = prefix_ids[:, tf.minimum(index, tf.shape(prefix_ids)[1] - 1)][:, None, None]  # [B, 1, 1]
+            wanted = prefix_token(prefix_ids, index, padding_id)[:, None, None]  # [B, 1, 1]
             forced = tf.where(tf.range(size) == wanted, logits, _IMPOSSIBLE)  # [B, K, V]
             allowed = tf.where(wanted == padding_id, allowed, forced)
         return allowed
+
+
+def prefix_token(prefix_ids, index, padding_id):
+    """What a row's prefix wants at `index`, [B]; padding where it has come to its end."""
+    prefix_ids = tf.pad(prefix_ids, [[0, 0], [0, 1]], constant_values=padding_id)
+    return prefix_ids[:, tf.minimum(index, tf.shape(prefix_ids)[1] - 1)]
 
 
 def _places(ids):

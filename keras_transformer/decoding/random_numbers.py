@@ -49,7 +49,7 @@ def uniform(seeds, num_columns, num_steps):
     Returns:
         float32 tensor [B, N, T] of multiples of 2 ** -24.
     """
-    keys = tf.unstack(tf.bitcast(seeds, tf.uint32)[:, :, None, None], axis=1)  # each [B, 1, 1]
+    keys = tf.unstack(tf.bitcast(seeds, tf.uint32)[:, :, None, None], num=2, axis=1)  # each [B, 1, 1]
     counters = [
         tf.cast(tf.range(num_steps), tf.uint32)[None, None],
         tf.cast(tf.range(num_columns), tf.uint32)[None, :, None],

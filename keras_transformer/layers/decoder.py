@@ -26,10 +26,11 @@ class DecoderLayer(TransformerLayer):
         cache: keys and values of earlier positions, as `start_cache` makes them. `inputs` are then the positions
             from `cache_index` on.
         cache_index: integer, the position of the first of `inputs`. Required with `cache`.
+        return_attention_scores: whether to return the weights of the attention to the memory too.
         training: whether to drop.
 
     Returns:
-        A tensor [B, T, D]; with a cache, that and the new cache.
+        A tensor [B, T, D]; then, if asked for, the weights [B, H, T, S]; then, with a cache, the new cache.
 
     Raises:
         ValueError: on a bad size; D must be divisible by `num_heads` unless `key_dim` is given.
@@ -51,6 +52,7 @@ class DecoderLayer(TransformerLayer):
         memory_mask=None,
         cache=None,
         cache_index=None,
+        return_attention_scores=False,
         training=None,
     ):
         target_mask, self_attention_mask = split_mask(inputs_mask)
@@ -70,18 +72,28 @@ class DecoderLayer(TransformerLayer):
 
         def attend_to_memory(x):
             return self.cross_attention(
-                x, memory, value_mask=source_mask, attention_mask=cross_attention_mask, training=training
+                x,
+                memory,
+                value_mask=source_mask,
+                attention_mask=cross_attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
             )
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)
 
         outputs = self.self_attention_residual(inputs, sublayer=attend_to_self, training=training)
+        extras = []
         if cache is not None:
             outputs, cache = outputs
+            extras = [cache]
         outputs = self.cross_attention_residual(outputs, sublayer=attend_to_memory, training=training)
+        if return_attention_scores:
+            outputs, scores = outputs
+            extras = [scores, *extras]
         outputs = self.feed_forward_residual(outputs, sublayer=feed_forward, training=training)
-        return outputs if cache is None else (outputs, cache)
+        return (outputs, *extras) if extras else outputs
 
     def project_memory(self, memory):
         """Project the memory's keys and values once for all steps; `call` takes the result as `memory`."""
@@ -113,10 +125,12 @@ class Decoder(Stack):
         inputs_mask, memory_mask: as for `DecoderLayer`.
         cache: list of one cache a layer, as `start_cache` makes it.
         cache_index: integer, the position of the first of `inputs`. Required with `cache`.
+        return_attention_scores: whether to return the weights of every layer's attention to the memory too.
         training: whether to drop.
 
     Returns:
-        A tensor [B, T, D]; with a cache, that and the new cache.
+        A tensor [B, T, D]; then, if asked for, the list of the layers' weights [B, H, T, S], the first layer's first;
+        then, with a cache, the new cache.
     """
 
     def build(self, inputs_shape, memory_shape):
@@ -132,9 +146,10 @@ class Decoder(Stack):
         memory_mask=None,
         cache=None,
         cache_index=None,
+        return_attention_scores=False,
         training=None,
     ):
-        outputs, new_cache = inputs, []
+        outputs, scores, new_cache = inputs, [], []
         if cache is not None and split_mask(inputs_mask)[1] is None:
             # Once for all layers.
             inputs_mask = causal_mask(ops.shape(inputs)[1], ops.shape(cache[0]["key"])[2], cache_index)
@@ -146,14 +161,21 @@ class Decoder(Stack):
                 memory_mask=memory_mask,
                 cache=None if cache is None else cache[index],
                 cache_index=cache_index,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
             if cache is not None:
-                outputs, layer_cache = outputs
+                *outputs, layer_cache = outputs
                 new_cache.append(layer_cache)
+            if return_attention_scores:
+                *outputs, layer_scores = outputs
+                scores.append(layer_scores)
+            if isinstance(outputs, list):
+                (outputs,) = outputs
         if self.norm_first:
             outputs = self.final_norm(outputs)
-        return outputs if cache is None else (outputs, new_cache)
+        extras = ([scores] if return_attention_scores else []) + ([new_cache] if cache is not None else [])
+        return (outputs, *extras) if extras else outputs
 
     def project_memory(self, memory):
         """Project the memory's keys and values once for all steps, a mapping a layer."""

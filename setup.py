@@ -18,6 +18,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},
     package_data={"keras_transformer.data.builtin": ["README.md"]},
     install_requires=[
         "tensorflow>=2.21,<2.22",

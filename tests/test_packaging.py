@@ -1,5 +1,6 @@
 """What gets installed: the package alone, complete, under the version it says."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -81,9 +82,13 @@ def test_installed_wheel_imports_from_its_own_place(distributions, tmp_path):
     target = tmp_path / "site"
     run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, distributions[0])
     assert {path.name.split("-")[0] for path in target.iterdir()} == {
+        "bin",
         "keras_transformer",
         "keras_transformer_translation",
     }
+    assert [path.name for path in (target / "bin").iterdir()] == ["keras-transformer"]
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    assert "--model" in run(target / "bin" / "keras-transformer", "translate", "--help", cwd=tmp_path, env=environment)
     check = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import keras_transformer, importlib.metadata as m\n"

@@ -150,7 +150,7 @@ class Decoder(Stack):
         training=None,
     ):
         outputs, scores, new_cache = inputs, [], []
-        if cache is not None and split_mask(inputs_mask)[1] is None:
+        if cache is not None and cache_index is not None and split_mask(inputs_mask)[1] is None:
             # Once for all layers.
             inputs_mask = causal_mask(ops.shape(inputs)[1], ops.shape(cache[0]["key"])[2], cache_index)
         for index, layer in enumerate(self.layers):

@@ -95,7 +95,7 @@ def test_padding_and_start_are_never_chosen():
     )
 
 
-@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.6, 1.0, 2.0, 6.0])
 def test_takes_the_most_probable_token_until_the_first_end(alpha):
     """Whatever the length penalty: it ranks hypotheses, and there is one only."""
     logits = plain_search.random_tables(seed=7, count=200)

@@ -100,6 +100,38 @@ def test_is_the_plain_search_with_the_same_rules(options):
     check()
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_is_the_plain_search_without_a_prefix_too(options):
+    logits = plain_search.random_tables(6, 60)
+    logits[:, :, ORDINARY[:2]] += 2.0
+    limits = np.arange(60) % (LIMIT + 1)
+    cache = plain_search.start_cache(logits, LIMIT, options["beam_size"])
+    result = BeamSearch(**options)(plain_search.next_logits, cache, tf.constant(limits, tf.int32), **MARKS)
+    for row, limit in enumerate(limits.tolist()):
+        found = hypotheses(result, row)
+        check_promises(found, [], limit, options)
+        assert_same(found, plain_search.beam_search(Table(logits[row]), limit, **options), tolerance=2e-6)
+
+
+@pytest.mark.parametrize("num_blocked", [0, 1, 13, 14, 15, 30, 46])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_any_number_of_blocked_ids(num_blocked, beam_size):
+    """One step, with the blocked ids among the most probable: what is left is ranked by the model's probabilities."""
+    size = 50
+    logits = np.random.default_rng(num_blocked).normal(size=[2, size]).astype("float32")
+    ranked = [int(token) for token in np.argsort(-logits[0]) if token not in (PADDING, START, END)]
+    blocked_ids, logits[1] = ranked[:num_blocked], logits[0, ::-1]
+    search = BeamSearch(beam_size=beam_size, num_hypotheses=beam_size, blocked_ids=blocked_ids, min_length=1)
+    next_logits = lambda ids, cache, index, ancestry: (tf.tile(logits[:, None], [1, beam_size, 1]), cache)  # noqa: E731
+    result = search(next_logits, (), tf.constant([1, 1]), **MARKS)
+    for row in range(2):
+        exact = logits[row] - np.logaddexp.reduce(logits[row].astype("float64"))
+        allowed = sorted(set(range(size)) - {PADDING, START, END, *blocked_ids}, key=lambda token: -exact[token])
+        found = [(tokens[0], log_probability) for tokens, log_probability, *_ in hypotheses(result, row)]
+        assert [token for token, _ in found] == allowed[:beam_size]
+        np.testing.assert_allclose([number for _, number in found], exact[allowed[:beam_size]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("prefix", [[], [5], [5, 5, 7]])
 def test_a_prefix_as_long_as_it_is(prefix):
     """However it is padded, and also without a prefix argument if there is nothing to force."""

@@ -9,14 +9,17 @@ README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_programs_for_user_code_run(tmp_path, monkeypatch):
+def test_programs_run(tmp_path, monkeypatch, untrained_translator):
     monkeypatch.chdir(tmp_path)
+    for run in ("translation", "one", "two"):
+        untrained_translator.save(tmp_path / "runs" / run)
+    untrained_translator.export(tmp_path / "runs" / "translation" / "export" / "1")
     names = {}
     for program in PROGRAMS:
-        if "runs/translation" not in program:  # those need a trained run
-            exec(compile(program, "README.md", "exec"), names)
+        exec(compile(program, "README.md", "exec"), names)
     assert (tmp_path / "model.keras").is_file()
     assert names["classifier"].output_shape == (None, 3)
+    assert names["best"].alignment is not None
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\((?!http)([^)#]+)\)", README))

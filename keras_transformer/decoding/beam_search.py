@@ -9,7 +9,7 @@ from keras_transformer.decoding.blocks import run_blocks
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.top_k import log_normalizer, top_k
+from keras_transformer.decoding.top_k import log_normalizer
 
 _IMPOSSIBLE = float("-inf")
 
@@ -157,10 +157,17 @@ class BeamSearch(Constraints):
 
             # === The 2K best continuations, best first ===
             guiding = self._penalize(logits, state.ids, state.index)  # [B, K, V]
-            allowed = self._forbid(
-                guiding, state.ids, state.index, prefix_ids, start_id=start_id, end_id=end_id, padding_id=padding_id
+            best, tokens = self._best(  # [B, K, C]
+                guiding,
+                2 * beam_size,
+                state.ids,
+                state.index,
+                prefix_ids,
+                start_id=start_id,
+                end_id=end_id,
+                padding_id=padding_id,
             )
-            totals, parents, tokens = self._continue(state.totals, allowed, log_normalizer(guiding))  # [B, 2K]
+            totals, parents, tokens = self._continue(state.totals, best, tokens)  # [B, 2K]
             log_probabilities = totals
             if guiding is not logits:
                 log_probabilities = self._add_log_probabilities(state.log_probabilities, logits, parents, tokens)
@@ -225,24 +232,22 @@ class BeamSearch(Constraints):
         end = run_blocks(step, start, width, grow_cache, block_length, row_inputs)
         return self._result(end, max_lengths, source_mask, padding_id, max_length)
 
-    def _continue(self, totals, logits, normalizer):
+    def _continue(self, totals, best, tokens):
         """The 2K best continuations of K live hypotheses, best first.
 
         Args:
             totals: float32 [B, K].
-            logits: float32 [B, K, V].
-            normalizer: float32 [B, K], what makes logits log-probabilities.
+            best: float32 [B, K, C], log-probabilities of the hypotheses' best continuations.
+            tokens: int32 [B, K, C], what they are continued by.
 
         Returns:
             `(totals, parents, tokens)`, each [B, 2K].
         """
-        beam_size, num_candidates = self.beam_size, min(2 * self.beam_size, logits.shape[-1])
-        best, tokens = top_k(logits, num_candidates)  # [B, K, C]
-        # In this order, no rounding makes a total greater than its parent's, which the stopping bound relies on.
-        totals = totals[:, :, None] + (best - normalizer[:, :, None])  # [B, K, C]
-        totals, chosen = tf.math.top_k(
-            tf.reshape(totals, [-1, beam_size * num_candidates]), min(2, num_candidates) * beam_size
-        )  # [B, 2K]
+        beam_size, num_candidates = self.beam_size, best.shape[-1]
+        # A log-probability is at most 0, so no rounding makes a total greater than its parent's, which the stopping
+        # bound relies on.
+        totals = tf.reshape(totals[:, :, None] + best, [-1, beam_size * num_candidates])  # [B, K C]
+        totals, chosen = tf.math.top_k(totals, min(2, num_candidates) * beam_size)  # [B, 2K]
         tokens = tf.gather(tf.reshape(tokens, [-1, beam_size * num_candidates]), chosen, batch_dims=1)
         return totals, chosen // num_candidates, tokens
 

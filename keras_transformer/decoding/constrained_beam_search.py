@@ -9,7 +9,7 @@ from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.blocks import run_blocks
 from keras_transformer.decoding.constraints import prefix_token
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
-from keras_transformer.decoding.top_k import log_normalizer
+from keras_transformer.decoding.top_k import log_normalizer, top_k
 
 _IMPOSSIBLE = float("-inf")
 
@@ -197,10 +197,12 @@ class ConstrainedBeamSearch(BeamSearch):
                 guiding, state.ids, state.index, prefix_ids, start_id=start_id, end_id=end_id, padding_id=padding_id
             )
             allowed = tf.where(within | (~may_end & (tf.range(size) == end_id)), _IMPOSSIBLE, allowed)
+            best, tokens = top_k(allowed, min(2 * beam_size, size))  # [B, H, C]
+            best -= normalizer[:, :, None]
             free = self._continue(
                 tf.reshape(state.totals, [-1, beam_size]),
-                tf.reshape(allowed, [-1, beam_size, size]),
-                tf.reshape(normalizer, [-1, beam_size]),
+                tf.reshape(best, [-1, beam_size, best.shape[-1]]),
+                tf.reshape(tokens, [-1, beam_size, best.shape[-1]]),
             )
             totals, parents, tokens = (tf.reshape(values, [-1, num_banks, 2 * beam_size]) for values in free)
             parents += beam_size * tf.range(num_banks)[:, None]

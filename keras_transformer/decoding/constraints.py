@@ -5,7 +5,11 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.decoding.top_k import log_normalizer, top_k
+
 _IMPOSSIBLE = float("-inf")
+# As many forbidden tokens at most are sought out among the best, rather than marked in all logits.
+_FEW = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,13 +67,8 @@ class Constraints:
     def _forbid(self, logits, ids, index, prefix_ids, *, start_id, end_id, padding_id):
         """The logits with minus infinity for all that may not come next, [B, K, V]."""
         size = logits.shape[-1]
-        for token in self.blocked_ids:
-            if token >= size or token == end_id:
-                raise ValueError(
-                    f"`blocked_ids` must lie in the vocabulary of {size} and spare the end id. Received: {token}"
-                )
         never = np.zeros([size], "float32")
-        never[[padding_id, start_id, *self.blocked_ids]] = _IMPOSSIBLE
+        never[self._never(size, start_id=start_id, end_id=end_id, padding_id=padding_id)] = _IMPOSSIBLE
         if self.min_length:
             at_first = never.copy()
             at_first[end_id] = _IMPOSSIBLE
@@ -82,6 +81,46 @@ class Constraints:
             forced = tf.where(tf.range(size) == wanted, logits, _IMPOSSIBLE)  # [B, K, V]
             allowed = tf.where(wanted == padding_id, allowed, forced)
         return allowed
+
+    def _never(self, size, *, start_id, end_id, padding_id):
+        """The tokens that are never written, a list."""
+        for token in self.blocked_ids:
+            if token >= size or token == end_id:
+                raise ValueError(
+                    f"`blocked_ids` must lie in the vocabulary of {size} and spare the end id. Received: {token}"
+                )
+        return sorted({padding_id, start_id, *self.blocked_ids})
+
+    def _best(self, logits, num_tokens, ids, index, prefix_ids, *, start_id, end_id, padding_id):
+        """The best `num_tokens` allowed tokens of each hypothesis, perhaps among a few that are not.
+
+        Args:
+            logits: float32 [B, K, V], as `_penalize` gives them.
+            num_tokens: number of tokens; no more than the vocabulary has are returned.
+            ids, index, prefix_ids, start_id, end_id, padding_id: as for `_forbid`.
+
+        Returns:
+            `(log_probabilities, tokens)`, each [B, K, C]; minus infinity marks a token that is forbidden.
+        """
+        size = logits.shape[-1]
+        special = {"start_id": start_id, "end_id": end_id, "padding_id": padding_id}
+        forbidden = self._never(size, **special)
+        num_forbidden = len(forbidden) + bool(self.min_length)
+        if prefix_ids is not None or self.no_repeat_ngram_size or num_forbidden > _FEW:
+            allowed = self._forbid(logits, ids, index, prefix_ids, **special)
+            best, tokens = top_k(allowed, min(num_tokens, size))
+            return best - log_normalizer(logits)[:, :, None], tokens
+
+        # The usual case. Few tokens are forbidden, the same for all: look at as many more, and leave those out. It
+        # saves three of six passes over the vocabulary, which take a good part of a step's time.
+        best, tokens = top_k(logits, min(num_tokens + num_forbidden, size))
+        # Of the most probable token, both logit and probability are exact: see `log_normalizer`.
+        top = tf.gather(tf.nn.softmax(logits), tokens[:, :, :1], batch_dims=2)  # [B, K, 1]
+        log_probabilities = best - (best[:, :, :1] - tf.math.log(top))
+        refused = tf.reduce_any(tokens[..., None] == forbidden, axis=-1)
+        if self.min_length:
+            refused |= (tokens == end_id) & (index < self.min_length)
+        return tf.where(refused, _IMPOSSIBLE, log_probabilities), tokens
 
 
 def prefix_token(prefix_ids, index, padding_id):

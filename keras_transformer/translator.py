@@ -22,14 +22,15 @@ from keras_transformer.ensemble import Ensemble
 MODEL_FILE = "model.keras"
 TOKENIZER_FILE = "tokenizer.model"
 
-# Bounds on a batch: padded source positions and hypotheses (memory), rows (there is no gain beyond, on two cores).
-_MAX_BATCH_TOKENS = 4096
+# Bounds on a batch, both for the sake of memory: padded source positions, hypotheses.
+_MAX_BATCH_TOKENS = 8192
 _MAX_BATCH_HYPOTHESES = 512
-_MAX_BATCH_ROWS = 128
+# The same for a pass over given targets, whose logits are all there at once.
+_MAX_SCORED_TOKENS = 2048
 
 # Positions that the decoder's cache grows by, and the multiple that sources are padded to. Few distinct shapes matter:
 # TensorFlow prepares, and keeps, a kernel for each.
-_CACHE_BLOCK = 16
+_CACHE_BLOCK = 8
 _SOURCE_MULTIPLE = 8
 # Under XLA every shape is compiled, which takes seconds.
 _XLA_MULTIPLE = 32
@@ -201,7 +202,8 @@ class Translator:
 
         results = [None] * len(sentences)
         num_done = 0
-        for rows in _batches_by_length([len(source) + 1 for source in sources], search.width):
+        most_rows = max(1, _MAX_BATCH_HYPOTHESES // search.width)
+        for rows in _batches_by_length([len(source) + 1 for source in sources], _MAX_BATCH_TOKENS, most_rows):
             found = self._search_batch(
                 search,
                 [sources[row] for row in rows],
@@ -247,7 +249,9 @@ class Translator:
                         f"Received: {len(ids)} tokens in number {index + 1}"
                     )
         results = [None] * len(sources)
-        for rows in _batches_by_length([max(map(len, pair)) for pair in zip(sources, targets, strict=True)], 1):
+        for rows in _batches_by_length(
+            [max(map(len, pair)) for pair in zip(sources, targets, strict=True)], _MAX_SCORED_TOKENS
+        ):
             pair = [_padded([side[row] for row in rows], _SOURCE_MULTIPLE) for side in (sources, targets)]
             scores = self._graph("score", self._token_log_probabilities, pair)
             for row, scored in zip(rows, scores, strict=True):
@@ -333,7 +337,7 @@ class Translator:
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
         pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
-        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], 1):
+        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], _MAX_SCORED_TOKENS):
             inputs = [_padded([pairs[index][side] for index in batch], _SOURCE_MULTIPLE) for side in (0, 1)]
             for index, attention in zip(batch, self._graph(("attention", layer, head), attend, inputs), strict=True):
                 (row, place), (source, target) = places[index], pairs[index]
@@ -551,13 +555,12 @@ def _padded(rows, multiple, blank_rows=0):
     return matrix
 
 
-def _batches_by_length(lengths, num_hypotheses):
-    """Cut rows, longest first, into batches within the bounds on padded positions, hypotheses and rows."""
+def _batches_by_length(lengths, max_tokens, max_rows=None):
+    """Cut rows, longest first, into batches of so many padded positions and rows at most."""
     lengths = np.asarray(lengths, "int64")
     order = np.argsort(-lengths, kind="stable")
-    most_rows = min(_MAX_BATCH_ROWS, max(1, _MAX_BATCH_HYPOTHESES // num_hypotheses))
     start = 0
     while start < len(order):
-        num_rows = max(1, min(most_rows, _MAX_BATCH_TOKENS // max(1, int(lengths[order[start]]))))
+        num_rows = max(1, min(max_rows or len(order), max_tokens // max(1, int(lengths[order[start]]))))
         yield order[start : start + num_rows]
         start += num_rows

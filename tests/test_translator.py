@@ -18,6 +18,7 @@ from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import END_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.ensemble import Ensemble
+from keras_transformer.serving.ctranslate2 import write_ctranslate2
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.transformer import Transformer
 from keras_transformer.translator import Translator
@@ -237,6 +238,34 @@ def test_an_ensemble_averages_probabilities(translator):
         np.testing.assert_allclose(score.token_log_probabilities, mean, atol=1e-5)
     with pytest.raises(ValueError, match="at least two models"):
         Ensemble([model])
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_ctranslate2_finds_the_same(translator, tmp_path, beam_size):
+    """The same weights in another engine. Without a length penalty both stop when nothing better can come."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    write_ctranslate2(translator.model, translator.tokenizer, tmp_path / "model")
+    other = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
+    names = json.loads((tmp_path / "model" / "shared_vocabulary.json").read_text("utf-8"))
+    generator = np.random.default_rng(4)
+    sentences = [" ".join(generator.choice(WORDS, size=generator.integers(1, 9))) for _ in range(200)]
+    results = other.translate_batch(
+        [[names[token] for token in ids] for ids in translator.tokenizer.encode(sentences)],
+        beam_size=beam_size,
+        length_penalty=0,
+        min_decoding_length=0,  # or the end mark is left out of the first step's probabilities
+        max_decoding_length=60,
+        return_scores=True,
+    )
+    ours = Translator(translator.model, translator.tokenizer, max_extra_tokens=60, max_target_tokens=60)
+    found = ours.hypotheses(sentences, search=BeamSearch(beam_size=beam_size, length_penalty=0.0))
+    # At the limit they differ: CTranslate2 ranks what it cut among what ended.
+    ended = [pair for pair in zip(results, found, strict=True) if len(pair[0].hypotheses[0]) < 60]
+    assert len(ended) > 100
+    for result, (one, *_) in ended:
+        assert one.finished
+        assert [names[token] for token in one.ids[:-1]] == result.hypotheses[0]
+        np.testing.assert_allclose(one.score, result.scores[0], rtol=2e-5, atol=2e-5)
 
 
 def test_xla_gives_the_same(translator):

@@ -46,6 +46,8 @@ SIZES = {
     },
     "base": {"source_vocabulary_size": 37000},
 }
+# Seconds between two timings: threads of the system before may keep a core busy while they wait for more work.
+_REST = 0.25
 # What is timed at each size: (batch size, beam size). The slow peers only where they end soon.
 CASES = {
     "small": [(1, 4), (32, 4), (128, 4), (1, 1), (32, 1), (128, 1)],
@@ -66,6 +68,8 @@ class Config:
     """Run directory of a trained model, for real sentences; with --text."""
     text: Path | None = None
     """File of sentences, one a line."""
+    sizes: tuple[str, ...] = tuple(SIZES)
+    """Sizes of models to time."""
     repetitions: int = 7
     """Timings of each system in each case."""
     peers: tuple[str, ...] = ("ctranslate2", "ctranslate2-int8", "marian", "cache-free")
@@ -80,7 +84,8 @@ def main(config):
         records += real_text(config)
     else:
         for size, cases in (QUICK_CASES if config.quick else CASES).items():
-            records += fixed_length(config, size, cases)
+            if size in config.sizes:
+                records += fixed_length(config, size, cases)
         if config.memory and not config.quick:
             records += memory()
     if config.json is not None:
@@ -194,6 +199,7 @@ def compare(config, case, systems, per_second=None):
     times = {name: [] for name in systems}
     for _ in range(3 if config.quick else config.repetitions):
         for name, run in systems.items():
+            time.sleep(_REST)
             start = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - start)

@@ -9,6 +9,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_programs_run(tmp_path, monkeypatch, untrained_translator):
     monkeypatch.chdir(tmp_path)
     for run in ("translation", "one", "two"):

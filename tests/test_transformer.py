@@ -297,6 +297,32 @@ def test_decode_step_inside_a_loop_of_unknown_shapes():
     np.testing.assert_allclose(logits(SOURCE[:1], target[:1, :3]), run(model, SOURCE[:1], target[:1, :3]), atol=1e-5)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"tying": "none", "norm_first": True}, {"key_dim": 3, "value_dim": 5}])
+def test_hypotheses_that_share_a_cache_equal_their_full_passes(arguments):
+    """Three hypotheses a row live, branch and die at random; nothing in the cache is moved."""
+    model = make(**arguments)
+    generator = np.random.default_rng(5)
+    memory, mask = model.encode(SOURCE)
+    projected, cache = model.start_decoding(memory, 6, 3)
+    texts = np.zeros([3, 3, 0], "int32")
+    ancestry = np.full([3, 3, 6], -1, "int32")
+    for index in range(6):
+        parents = generator.integers(0, 3, [3, 3]) if index else np.zeros([3, 3], int)
+        texts = np.take_along_axis(texts, parents[:, :, None], axis=1)
+        ancestry = np.take_along_axis(ancestry, parents[:, :, None], axis=1)
+        ids = generator.integers(2, 11, [3, 3]).astype("int32")
+        texts = np.concatenate([texts, ids[:, :, None]], axis=2)
+        ancestry[:, :, index] = range(3)
+        logits, cache, attention = model.decode_step(
+            ids, projected, mask, cache, index, ancestry, return_attention_scores=True
+        )
+        for slot in range(3):
+            expected = run(model, SOURCE, texts[:, slot])[:, -1]
+            np.testing.assert_allclose(logits[:, slot], expected, atol=1e-5)
+            weights = model.cross_attention({"source_ids": SOURCE, "target_ids": texts[:, slot]}, -1)
+            np.testing.assert_allclose(attention[:, slot], np.mean(weights, axis=1)[:, -1], atol=1e-6)
+
+
 def test_learned_positions_end_with_a_named_error():
     model = make(positions="learned", max_length=5)
     with pytest.raises(ValueError, match=r"`max_length`=5.*6 ids from position 0"):
@@ -307,6 +333,7 @@ def test_learned_positions_end_with_a_named_error():
 # === Training ===
 
 
+@pytest.mark.slow
 def test_fit_with_and_without_xla():
     losses = []
     model = make(dropout=0.0, **SHALLOW)

@@ -176,6 +176,23 @@ def test_step_by_step_equals_full(make, cuts, norm_first, projected):
         np.testing.assert_allclose(outputs, expected[:, start:end], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_attention_to_the_memory_on_request(cached):
+    stack = make_stack()
+    arguments = {"memory_mask": MEMORY_MASK}
+    if cached:
+        arguments |= {"cache": stack.start_cache(3, 4), "cache_index": 0}
+    expected = stack(INPUTS, MEMORY, memory_mask=MEMORY_MASK)
+    outputs, scores, *cache = stack(INPUTS, MEMORY, return_attention_scores=True, **arguments)
+    assert len(cache) == cached
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
+    assert len(scores) == stack.num_layers
+    for weights in scores:
+        assert weights.shape == (3, 2, 4, 6)
+        np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-5)
+        assert not np.any(np.asarray(weights)[~np.broadcast_to(MEMORY_MASK[:, None, None], weights.shape)])
+
+
 @pytest.mark.parametrize("make", [make_layer, make_stack])
 def test_projected_memory_needs_no_mask(make):
     layer = make()

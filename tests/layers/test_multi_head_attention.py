@@ -264,6 +264,24 @@ def test_cache_inside_a_graph_of_unknown_shapes(jit_compile):
         np.testing.assert_allclose(outputs, expected[:, start:end], rtol=1e-5, atol=1e-6)
 
 
+def test_a_cache_with_slots_equals_each_slot_alone():
+    layer = MultiHeadAttention(2, value_dim=5)
+    inputs = RNG.normal(size=(2, 3, 4, 8)).astype("float32")  # two rows, three slots, four positions
+    layer.build((2, 4, 8), (2, 4, 8))
+    cache = layer.start_cache(2, 4, 3)
+    assert cache["value"].shape == (2, 2, 4, 3, 5)
+    own = np.broadcast_to(np.eye(3, dtype=bool)[:, None], (3, 4, 3))  # slot k descends from slot k
+    for index in range(4):
+        mask = (own & (np.arange(4) <= index)[:, None]).reshape(3, 12)
+        piece = inputs[:, :, index]
+        outputs, cache = layer(
+            piece, piece, attention_mask=np.stack([mask] * 2), cache=cache, cache_index=tf.constant(index)
+        )
+        for slot in range(3):
+            alone = layer(inputs[:, slot], inputs[:, slot], use_causal_mask=True)
+            np.testing.assert_allclose(outputs[:, slot], alone[:, index], rtol=1e-5, atol=1e-6)
+
+
 def test_cache_in_float16():
     layer = MultiHeadAttention(2, dtype="mixed_float16")
     layer.build(VALUE.shape, VALUE.shape)

@@ -38,6 +38,18 @@ VARIANTS = {
     "odd-width": {"d_model": 27, "num_heads": 3},
 }
 
+# These have every part of the format among them; the others go with the slow tests.
+FIRST = (
+    "post-norm",
+    "two-way",
+    "untied",
+    "more-outputs-than-pieces",
+    "learned-untied",
+    "wide-heads",
+    "odd-width",
+    "gelu",
+)
+
 
 @pytest.fixture(scope="module")
 def tokenizer():
@@ -92,7 +104,9 @@ def score(translator, directory, pairs):
     )
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name not in FIRST)]
+)
 def test_scores_and_greedy_search_are_those_of_the_model(make_model, tokenizer, tmp_path, variant):
     model = make_model(**VARIANTS[variant])
     directory = tmp_path / "served"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.blocks import run_blocks
+from keras_transformer.decoding.blocks import run_blocks, search_limits
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.search_result import SearchResult
@@ -134,15 +134,10 @@ class BeamSearch(Constraints):
             A `SearchResult`, best hypothesis first.
         """
         beam_size, num_hypotheses, alpha = self.beam_size, self.num_hypotheses, self.length_penalty
-        if (grow_cache is None) != (block_length is None):
-            raise ValueError("`grow_cache` and `block_length` must be given together.")
         if bool(self.coverage_penalty) != (source_mask is not None):
             raise ValueError("`source_mask` must be given with a coverage penalty, and only with one.")
         batch_size = tf.shape(max_lengths)[0]
-        if max_length is None:
-            max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
-        max_lengths = tf.clip_by_value(max_lengths, 0, max_length)
-        width = max_length if grow_cache is None else -(-max_length // block_length) * block_length
+        max_lengths, max_length, width = search_limits(max_lengths, max_length, grow_cache, block_length)
         beam = tf.range(beam_size)
 
         def step(state, room, row_inputs):

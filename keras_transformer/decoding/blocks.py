@@ -6,6 +6,25 @@ import tensorflow as tf
 _ROW_MULTIPLE = 8
 
 
+def search_limits(max_lengths, max_length, grow_cache, block_length):
+    """What every search makes of these arguments (see `BeamSearch`).
+
+    Returns:
+        `(max_lengths, max_length, width)`: the rows' limits, int32 [B], the greatest of them, and the positions that
+        the cache will have room for at most, which is a whole number of blocks.
+
+    Raises:
+        ValueError: if one of `grow_cache` and `block_length` comes without the other.
+    """
+    if (grow_cache is None) != (block_length is None):
+        raise ValueError("`grow_cache` and `block_length` must be given together.")
+    if max_length is None:
+        max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
+    max_lengths = tf.clip_by_value(max_lengths, 0, max_length)
+    width = max_length if grow_cache is None else -(-max_length // block_length) * block_length
+    return max_lengths, max_length, width
+
+
 def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_inputs=None):
     """Take steps until all rows are settled.
 

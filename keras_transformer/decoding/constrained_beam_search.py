@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding.beam_search import BeamSearch
-from keras_transformer.decoding.blocks import run_blocks
+from keras_transformer.decoding.blocks import run_blocks, search_limits
 from keras_transformer.decoding.constraints import prefix_token
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.top_k import log_normalizer, top_k
@@ -138,15 +138,10 @@ class ConstrainedBeamSearch(BeamSearch):
                 "`constraint_ids` must be int32 and of shape [rows, phrases, tokens]. "
                 f"Received: constraint_ids of shape {constraint_ids.shape} and dtype {constraint_ids.dtype.name}"
             )
-        if (grow_cache is None) != (block_length is None):
-            raise ValueError("`grow_cache` and `block_length` must be given together.")
         if bool(self.coverage_penalty) != (source_mask is not None):
             raise ValueError("`source_mask` must be given with a coverage penalty, and only with one.")
         batch_size = tf.shape(max_lengths)[0]
-        if max_length is None:
-            max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
-        max_lengths = tf.clip_by_value(max_lengths, 0, max_length)
-        length_limit = max_length if grow_cache is None else -(-max_length // block_length) * block_length
+        max_lengths, max_length, length_limit = search_limits(max_lengths, max_length, grow_cache, block_length)
         num_banks, slots = self.num_constraint_tokens + 1, tf.range(self.width)
 
         # === The phrases ===

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.blocks import run_blocks
+from keras_transformer.decoding.blocks import run_blocks, search_limits
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.random_numbers import uniform
 from keras_transformer.decoding.search_result import SearchResult
@@ -132,8 +132,6 @@ class Sampling(Constraints):
             A `SearchResult`, samples in the order drawn.
         """
         num_samples = self.num_hypotheses
-        if (grow_cache is None) != (block_length is None):
-            raise ValueError("`grow_cache` and `block_length` must be given together.")
         seeds = tf.convert_to_tensor(seeds)
         if seeds.dtype != tf.int32 or not seeds.shape.is_compatible_with([max_lengths.shape[0], 2]):
             raise ValueError(
@@ -141,10 +139,7 @@ class Sampling(Constraints):
                 f"Received: seeds of shape {seeds.shape} and dtype {seeds.dtype.name}"
             )
         batch_size = tf.shape(max_lengths)[0]
-        if max_length is None:
-            max_length = tf.reduce_max(tf.concat([[0], max_lengths], 0))
-        max_lengths = tf.clip_by_value(max_lengths, 0, max_length)
-        width = max_length if grow_cache is None else -(-max_length // block_length) * block_length
+        max_lengths, max_length, width = search_limits(max_lengths, max_length, grow_cache, block_length)
         slots = tf.range(num_samples)
 
         def step(state, room, row_inputs):

@@ -243,7 +243,7 @@ class Transformer(keras.Model):
             vectors = self.target_embedding(target_ids, start_index=cache_index, training=False)
         else:
             num_hypotheses = target_ids.shape[1]
-            vectors = self.target_embedding(ops.reshape(target_ids, (-1, 1)), cache_index, training=False)
+            vectors = self.target_embedding(ops.reshape(target_ids, (-1, 1)), start_index=cache_index, training=False)
             vectors = ops.reshape(vectors, (-1, num_hypotheses, vectors.shape[-1]))  # [B, K, D]
             mask = ancestry[..., None] == ops.arange(num_hypotheses, dtype="int32")  # [B, K, L, K]
             mask = ops.reshape(mask, (-1, num_hypotheses, ops.shape(ancestry)[2] * num_hypotheses))

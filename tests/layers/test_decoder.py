@@ -179,10 +179,10 @@ def test_step_by_step_equals_full(make, cuts, norm_first, projected):
 @pytest.mark.parametrize("cached", [False, True])
 def test_attention_to_the_memory_on_request(cached):
     stack = make_stack()
+    expected = stack(INPUTS, MEMORY, memory_mask=MEMORY_MASK)
     arguments = {"memory_mask": MEMORY_MASK}
     if cached:
         arguments |= {"cache": stack.start_cache(3, 4), "cache_index": 0}
-    expected = stack(INPUTS, MEMORY, memory_mask=MEMORY_MASK)
     outputs, scores, *cache = stack(INPUTS, MEMORY, return_attention_scores=True, **arguments)
     assert len(cache) == cached
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)

@@ -50,8 +50,9 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask: whether position t sees only positions up to t. With a cache, t counts from `cache_index`.
         cache: mapping with `"key"` [B, H, L, d_k] and `"value"` [B, H, L, d_v], as made by `start_cache`. The keys
             and values of this call are written at `cache_index` and the queries attend to the cache; positions after
-            the last one written must be masked, by `use_causal_mask=True` or by `attention_mask`. `value_mask` and
-            `key_mask` do not apply: every position written counts as real. A cache [B, H, L, K, d] is for K
+            the last one written must be masked, by `use_causal_mask=True` or by `attention_mask`, and each query's own
+            position must not be. `value_mask` and `key_mask` do not apply: every position written counts as real. A
+            cache [B, H, L, K, d] is for K
             hypotheses a row: the T = K queries are then all at position `cache_index`, and S is L * K, position by
             position, so that `attention_mask` says which slots a hypothesis descends from.
         cache_index: integer, the position of the first query. Required with `cache`.

@@ -25,7 +25,7 @@ def search_limits(max_lengths, max_length, grow_cache, block_length):
     return max_lengths, max_length, width
 
 
-def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_inputs=None):
+def run_blocks(step, state, max_length, grow_cache, block_length, row_inputs):
     """Take steps until all rows are settled.
 
     A cache that has room for all positions from the start is mostly empty, and attention reads, and a write copies,
@@ -33,15 +33,14 @@ def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_
     the cache grows by a block of positions at a time, and settled rows are left out of the blocks that follow.
 
     Args:
-        step: function `(state, room) -> state`; `room` is the number of positions that the cache has room for. With
-            `row_inputs`, a function `(state, room, row_inputs) -> state`.
+        step: function `(state, room, row_inputs) -> state`; `room` is the number of positions that the cache has room
+            for.
         state: a `NamedTuple` with `index` (scalar), `settled` (boolean [B]) and `cache`; all else are tensors, or
             nested ones, whose first dimension are the rows. A step leaves what a settled row's result is made from
             as it was.
         max_length: the number of steps at most; a multiple of `block_length`, if there is one.
         grow_cache, block_length: as for `BeamSearch`.
-        row_inputs: nested tensors, their first dimension the rows, that a step reads and never changes. Without them
-            no row is left out.
+        row_inputs: nested tensors, their first dimension the rows, that a step reads and never changes.
 
     Returns:
         The last state, of all rows; its cache is of no use.
@@ -55,7 +54,7 @@ def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_
 
         def body(*before):
             before = make(*before)
-            after = step(before, room) if inputs is None else step(before, room, inputs)
+            after = step(before, room, inputs)
             tf.nest.map_structure(lambda one, two: two.set_shape(one.shape), before, after)
             return after
 
@@ -65,21 +64,15 @@ def run_blocks(step, state, max_length, grow_cache=None, block_length=None, row_
         return run(state, max_length, row_inputs)
 
     def run_block(rows, live, results):
-        inputs = None
-        if row_inputs is not None:
-            rows, live = _leave_out_settled(rows, live)
-            inputs = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), row_inputs)
+        rows, live = _leave_out_settled(rows, live)
+        inputs = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), row_inputs)
         live = live._replace(cache=grow_cache(live.cache))
         live = run(live, live.index + block_length, inputs)
-        if row_inputs is None:
-            results = live._replace(cache=())
-        else:
 
-            def put_back(every, some):
-                return tf.tensor_scatter_nd_update(every, rows[:, None], some) if some.shape.rank else some
+        def put_back(every, some):
+            return tf.tensor_scatter_nd_update(every, rows[:, None], some) if some.shape.rank else some
 
-            results = tf.nest.map_structure(put_back, results, live._replace(cache=()))
-        return rows, live, results
+        return rows, live, tf.nest.map_structure(put_back, results, live._replace(cache=()))
 
     def unsettled(rows, live, results):
         return ~tf.reduce_all(live.settled)

@@ -99,6 +99,8 @@ class BeamSearch(Constraints):
         end_id,
         padding_id=0,
         prefix_ids=None,
+        min_lengths=None,
+        length_penalties=None,
         max_length=None,
         grow_cache=None,
         block_length=None,
@@ -123,6 +125,8 @@ class BeamSearch(Constraints):
             end_id: the id that ends a hypothesis.
             padding_id: the id that fills up results. Defaults to 0.
             prefix_ids: int32 [B, P], tokens that each row must begin with, padded; their log-probabilities count.
+            min_lengths: int32 [B], for each row in place of `min_length`.
+            length_penalties: float32 [B], for each row in place of `length_penalty`.
             max_length: L, if it is known; XLA needs it to be static. Greater `max_lengths` are cut to it. Defaults to
                 the greatest of `max_lengths`.
             grow_cache: function from a cache to one with room for `block_length` more positions. Without it, the cache
@@ -133,15 +137,18 @@ class BeamSearch(Constraints):
         Returns:
             A `SearchResult`, best hypothesis first.
         """
-        beam_size, num_hypotheses, alpha = self.beam_size, self.num_hypotheses, self.length_penalty
+        beam_size, num_hypotheses = self.beam_size, self.num_hypotheses
         if bool(self.coverage_penalty) != (source_mask is not None):
             raise ValueError("`source_mask` must be given with a coverage penalty, and only with one.")
         batch_size = tf.shape(max_lengths)[0]
+        if length_penalties is None:
+            length_penalties = tf.fill([batch_size], tf.cast(self.length_penalty, tf.float32))
         max_lengths, max_length, width = search_limits(max_lengths, max_length, grow_cache, block_length)
         beam = tf.range(beam_size)
 
         def step(state, room, row_inputs):
-            max_lengths, prefix_ids, source_mask = map(row_inputs.get, ("max_lengths", "prefix_ids", "source_mask"))
+            max_lengths, alphas = row_inputs["max_lengths"], row_inputs["length_penalties"]
+            source_mask = row_inputs.get("source_mask")
             # === The model ===
             here = tf.range(width) == state.index  # [L]
             ancestry = tf.where(here, beam[:, None], state.ancestry)  # [B, K, L]
@@ -157,7 +164,8 @@ class BeamSearch(Constraints):
                 2 * beam_size,
                 state.ids,
                 state.index,
-                prefix_ids,
+                row_inputs.get("prefix_ids"),
+                row_inputs.get("min_lengths"),
                 start_id=start_id,
                 end_id=end_id,
                 padding_id=padding_id,
@@ -172,7 +180,7 @@ class BeamSearch(Constraints):
             # === Finished hypotheses: those that end among the first K join them ===
             active = ~state.settled  # [B]
             length = state.index + 1
-            scores = totals / length_penalty(length, alpha)
+            scores = totals / length_penalty(length, alphas)[:, None]
             if attention:
                 scores += self._coverage_score(tf.gather(coverage, parents, batch_dims=1), source_mask)
             scores = tf.where(ends & active[:, None], scores, _IMPOSSIBLE)[:, :beam_size]  # [B, K]
@@ -190,7 +198,7 @@ class BeamSearch(Constraints):
                 kept_coverage = tf.gather(coverage, parents, batch_dims=1)
                 coverage = tf.where(active[:, None, None], kept_coverage, state.coverage)
 
-            best_live = best_possible_score(totals[:, 0], length, max_lengths, alpha)  # [B]
+            best_live = best_possible_score(totals[:, 0], length, max_lengths, alphas)  # [B]
             beaten = state.finished_scores[:, -1] >= best_live
             if beam_size == 1:
                 beaten |= state.finished_scores[:, 0] > _IMPOSSIBLE
@@ -222,10 +230,16 @@ class BeamSearch(Constraints):
             finished_scores=tf.fill([batch_size, num_hypotheses], _IMPOSSIBLE),
             cache=cache,
         )
-        row_inputs = {"max_lengths": max_lengths, "prefix_ids": prefix_ids, "source_mask": source_mask}
+        row_inputs = {
+            "max_lengths": max_lengths,
+            "length_penalties": length_penalties,
+            "prefix_ids": prefix_ids,
+            "min_lengths": min_lengths,
+            "source_mask": source_mask,
+        }
         row_inputs = {name: rows for name, rows in row_inputs.items() if rows is not None}
         end = run_blocks(step, start, width, grow_cache, block_length, row_inputs)
-        return self._result(end, max_lengths, source_mask, padding_id, max_length)
+        return self._result(end, max_lengths, length_penalties, source_mask, padding_id, max_length)
 
     def _continue(self, totals, best, tokens):
         """The 2K best continuations of K live hypotheses, best first.
@@ -273,7 +287,7 @@ class BeamSearch(Constraints):
             finished_scores=finished_scores,
         )
 
-    def _result(self, end, max_lengths, source_mask, padding_id, max_length):
+    def _result(self, end, max_lengths, length_penalties, source_mask, padding_id, max_length):
         """The result of the last state: finished hypotheses first, then the live ones."""
         num_hypotheses = self.num_hypotheses
         num_finished = tf.reduce_sum(tf.cast(end.finished_scores > _IMPOSSIBLE, tf.int32), 1, keepdims=True)  # [B, 1]
@@ -282,7 +296,7 @@ class BeamSearch(Constraints):
         chosen = tf.where(finished, place, num_hypotheses + place - num_finished)  # [B, N]
         exists = end.totals > _IMPOSSIBLE  # [B, K]
         lengths = tf.where(exists, max_lengths[:, None], 0)
-        scores = end.totals / length_penalty(max_lengths, self.length_penalty)[:, None]
+        scores = end.totals / length_penalty(max_lengths, length_penalties)[:, None]
         if source_mask is not None:
             scores += self._coverage_score(end.coverage, source_mask)
 

@@ -326,7 +326,7 @@ class ConstrainedBeamSearch(BeamSearch):
             log_probabilities=tf.gather(end.log_probabilities, places, batch_dims=1),
             coverage=() if source_mask is None else tf.gather(end.coverage, places, batch_dims=1),
         )
-        return self._result(end, max_lengths, source_mask, padding_id, max_length)
+        return self._result(end, max_lengths, alpha, source_mask, padding_id, max_length)
 
 
 def _repeats(texts, totals, progress=None):

@@ -64,16 +64,15 @@ class Constraints:
         penalized = tf.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
         return tf.where(seen > 0, penalized, logits)
 
-    def _forbid(self, logits, ids, index, prefix_ids, *, start_id, end_id, padding_id):
+    def _forbid(self, logits, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id):
         """The logits with minus infinity for all that may not come next, [B, K, V]."""
         size = logits.shape[-1]
         never = np.zeros([size], "float32")
         never[self._never(size, start_id=start_id, end_id=end_id, padding_id=padding_id)] = _IMPOSSIBLE
-        if self.min_length:
-            at_first = never.copy()
-            at_first[end_id] = _IMPOSSIBLE
-            never = tf.where(index < self.min_length, at_first, never)
         allowed = logits + never
+        too_short = self._too_short(index, min_lengths)
+        if too_short is not None:
+            allowed = tf.where(too_short & (tf.range(size) == end_id), _IMPOSSIBLE, allowed)
         if self.no_repeat_ngram_size:
             allowed = _forbid_repeated_ngrams(allowed, ids, index, self.no_repeat_ngram_size)
         if prefix_ids is not None:
@@ -81,6 +80,12 @@ class Constraints:
             forced = tf.where(tf.range(size) == wanted, logits, _IMPOSSIBLE)  # [B, K, V]
             allowed = tf.where(wanted == padding_id, allowed, forced)
         return allowed
+
+    def _too_short(self, index, min_lengths):
+        """Whether a hypothesis may not end at `index` yet, [] or [B, 1, 1]; None if it always may."""
+        if min_lengths is not None:
+            return index < min_lengths[:, None, None]
+        return index < self.min_length if self.min_length else None
 
     def _never(self, size, *, start_id, end_id, padding_id):
         """The tokens that are never written, a list."""
@@ -91,13 +96,15 @@ class Constraints:
                 )
         return sorted({padding_id, start_id, *self.blocked_ids})
 
-    def _best(self, logits, num_tokens, ids, index, prefix_ids, *, start_id, end_id, padding_id):
+    def _best(
+        self, logits, num_tokens, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id
+    ):
         """The best `num_tokens` allowed tokens of each hypothesis, perhaps among a few that are not.
 
         Args:
             logits: float32 [B, K, V], as `_penalize` gives them.
             num_tokens: number of tokens; no more than the vocabulary has are returned.
-            ids, index, prefix_ids, start_id, end_id, padding_id: as for `_forbid`.
+            ids, index, prefix_ids, min_lengths, start_id, end_id, padding_id: as for `_forbid`.
 
         Returns:
             `(log_probabilities, tokens)`, each [B, K, C]; minus infinity marks a token that is forbidden.
@@ -105,9 +112,10 @@ class Constraints:
         size = logits.shape[-1]
         special = {"start_id": start_id, "end_id": end_id, "padding_id": padding_id}
         forbidden = self._never(size, **special)
-        num_forbidden = len(forbidden) + bool(self.min_length)
+        too_short = self._too_short(index, min_lengths)
+        num_forbidden = len(forbidden) + (too_short is not None)
         if prefix_ids is not None or self.no_repeat_ngram_size or num_forbidden > _FEW:
-            allowed = self._forbid(logits, ids, index, prefix_ids, **special)
+            allowed = self._forbid(logits, ids, index, prefix_ids, min_lengths, **special)
             best, tokens = top_k(allowed, min(num_tokens, size))
             return best - log_normalizer(logits)[:, :, None], tokens
 
@@ -118,8 +126,8 @@ class Constraints:
         top = tf.gather(tf.nn.softmax(logits), tokens[:, :, :1], batch_dims=2)  # [B, K, 1]
         log_probabilities = best - (best[:, :, :1] - tf.math.log(top))
         refused = tf.reduce_any(tokens[..., None] == forbidden, axis=-1)
-        if self.min_length:
-            refused |= (tokens == end_id) & (index < self.min_length)
+        if too_short is not None:
+            refused |= (tokens == end_id) & too_short
         return tf.where(refused, _IMPOSSIBLE, log_probabilities), tokens
 
 

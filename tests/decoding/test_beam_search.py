@@ -186,6 +186,18 @@ def test_a_row_depends_on_nothing_but_itself(logits, tables, beam_size, alpha):
         assert_same(hypotheses(alone, 0), found)
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_row_may_have_its_own_length_penalty_and_least_length(logits, tables, beam_size):
+    penalties = np.resize(np.array(ALPHAS, "float32"), 60)
+    shortest = np.resize(np.arange(4, dtype="int32"), 60)
+    run = in_graph(BeamSearch(beam_size=beam_size), min_lengths=shortest, length_penalties=penalties)
+    result = run(logits[:60], np.full([60], LIMIT, "int32"))
+    for row in range(60):
+        options = {"length_penalty": float(penalties[row]), "min_length": int(shortest[row])}
+        expected = plain_search.beam_search(tables[row], LIMIT, beam_size=beam_size, **options)
+        assert_same(hypotheses(result, row), expected)
+
+
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_nothing_to_decode(beam_size):
     options = BeamSearch(beam_size=beam_size)

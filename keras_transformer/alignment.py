@@ -1,42 +1,37 @@
-"""Word alignments from attention."""
+"""Word alignments from attention, in the TensorFlow graph."""
 
-import numpy as np
+import tensorflow as tf
 
 
-def align_words(attention, source_starts, target_starts):
+def align_words(attention, source_words, target_words):
     """Align each target word with the source word that it attends to most.
 
-    The weights of a source word's pieces are added, those of a target word's pieces averaged. The end marks, the last
-    column and perhaps the last row, are no words.
+    The weights of a source word's pieces are added, those of a target word's pieces averaged. Marks belong to no word
+    and count for nothing.
+
+    Shapes: B rows, T and S tokens of target and source, U and W words of the target and the source that has most.
 
     Args:
-        attention: array [T, S], weights of the source tokens (the end mark last) for each target token.
-        source_starts, target_starts: for each token, whether it is the first of a word (else it continues one), or
-            `None` for a mark that belongs to no word.
+        attention: float32 [B, T, S], weights of the source tokens for each target token.
+        source_words, target_words: int32 [B, S] and [B, T], the number of the word that each token belongs to, from 0
+            in the order of the text; -1 for none.
 
     Returns:
-        Tuple of pairs (source word, target word), counted from 0, in the order of the target; as "0-0 2-1" they are
-        what alignment tools read. Words of a text that has none are aligned with nothing.
+        `(alignment, weights)`: for each target word the number of its source word, int32 [B, U], -1 where the row has
+        no such word, or no source word; and the weights, float32 [B, U, W], 0 there.
     """
-    source_words, target_words = _words(source_starts), _words(target_starts)
-    num_source, num_target = max(source_words, default=-1) + 1, max(target_words, default=-1) + 1
-    if not num_source:
-        return ()
-    weights = np.zeros([num_target, num_source])
-    for row, target in enumerate(target_words):
-        for column, source in enumerate(source_words):
-            if target >= 0 and source >= 0:
-                weights[target, source] += attention[row, column] / target_words.count(target)
-    return tuple((int(source), target) for target, source in enumerate(weights.argmax(axis=1)))
+    source = _membership(source_words)  # [B, S, W]
+    target = _membership(target_words)  # [B, T, U]
+    num_tokens = tf.reduce_sum(target, axis=1)  # [B, U]
+    weights = tf.matmul(target, tf.matmul(attention, source), transpose_a=True)  # [B, U, W]
+    weights = tf.math.divide_no_nan(weights, num_tokens[:, :, None])
+    # A column of no word, so that there is a best even if no row has a source word.
+    alignment = tf.argmax(tf.pad(weights, [[0, 0], [0, 0], [0, 1]]), axis=2, output_type=tf.int32)
+    has_source = tf.reduce_any(source_words >= 0, axis=1)[:, None]  # [B, 1]
+    return tf.where((num_tokens > 0) & has_source, alignment, -1), weights
 
 
-def _words(starts):
-    """The number of the word that each token belongs to, -1 for none."""
-    words, word = [], -1
-    for start in starts:
-        if start is None:
-            words.append(-1)
-            continue
-        word += bool(start) or word < 0
-        words.append(word)
-    return words
+def _membership(words):
+    """One-hot: 1 where a token belongs to a word, float32 [B, T, W]."""
+    num_words = tf.reduce_max(tf.pad(words, [[0, 1], [0, 1]], constant_values=-1)) + 1
+    return tf.one_hot(words, num_words)

@@ -8,8 +8,8 @@ from keras import ops
 class Ensemble:
     """Models with one vocabulary whose probabilities are averaged at every step.
 
-    It has what `Translator` asks of a `Transformer`: `encode`, `start_decoding`, `decode_step`, `cross_attention` and
-    the call. Its logits are the logarithms of the mean of the models' probabilities, so each model counts alike,
+    It has what `Translator` asks of a `Transformer`: `encode`, `start_decoding`, `decode_step`, `cross_attention`,
+    `variables` and the call. Its logits are the logarithms of the mean of the models' probabilities, so each model counts alike,
     however sure it is.
 
     Args:
@@ -30,6 +30,11 @@ class Ensemble:
         limits = [model.max_length for model in self.models if model.max_length is not None]
         self.max_length = min(limits, default=None)
         self.num_decoder_layers = min(model.num_decoder_layers for model in self.models)
+
+    @property
+    def variables(self):
+        """The variables of all models."""
+        return [variable for model in self.models for variable in model.variables]
 
     def __call__(self, inputs, training=False):
         """As the call of a `Transformer`: log-probabilities [B, T, V]."""

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import shutil
-import tempfile
 import warnings
 import zlib
 from pathlib import Path
@@ -23,15 +21,15 @@ MODEL_FILE = "model.keras"
 TOKENIZER_FILE = "tokenizer.model"
 
 # Bounds on a batch, both for the sake of memory: padded source positions, hypotheses.
-_MAX_BATCH_TOKENS = 8192
-_MAX_BATCH_HYPOTHESES = 512
+MAX_BATCH_TOKENS = 8192
+MAX_BATCH_HYPOTHESES = 512
 # The same for a pass over given targets, whose logits are all there at once.
-_MAX_SCORED_TOKENS = 2048
+MAX_SCORED_TOKENS = 2048
 
 # Positions that the decoder's cache grows by, and the multiple that sources are padded to. Few distinct shapes matter:
 # TensorFlow prepares, and keeps, a kernel for each.
 _CACHE_BLOCK = 8
-_SOURCE_MULTIPLE = 8
+SOURCE_MULTIPLE = 8
 # Under XLA every shape is compiled, which takes seconds.
 _XLA_MULTIPLE = 32
 
@@ -59,7 +57,7 @@ class TargetScore(NamedTuple):
 
 
 class Translator:
-    """Translate text with a trained `Transformer`; this object is also what gets exported.
+    """Translate text with a trained `Transformer`; this object is also what `serving.write_saved_model` exports.
 
     Training-time BLEU, `translate` and the served graph run the same search, so they cannot disagree. A sentence's
     translation does not depend on what it is translated together with. Text may be anything: bytes that are not valid
@@ -202,8 +200,8 @@ class Translator:
 
         results = [None] * len(sentences)
         num_done = 0
-        most_rows = max(1, _MAX_BATCH_HYPOTHESES // search.width)
-        for rows in _batches_by_length([len(source) + 1 for source in sources], _MAX_BATCH_TOKENS, most_rows):
+        most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
+        for rows in _batches_by_length([len(source) + 1 for source in sources], MAX_BATCH_TOKENS, most_rows):
             found = self._search_batch(
                 search,
                 [sources[row] for row in rows],
@@ -250,10 +248,10 @@ class Translator:
                     )
         results = [None] * len(sources)
         for rows in _batches_by_length(
-            [max(map(len, pair)) for pair in zip(sources, targets, strict=True)], _MAX_SCORED_TOKENS
+            [max(map(len, pair)) for pair in zip(sources, targets, strict=True)], MAX_SCORED_TOKENS
         ):
-            pair = [_padded([side[row] for row in rows], _SOURCE_MULTIPLE) for side in (sources, targets)]
-            scores = self._graph("score", self._token_log_probabilities, pair)
+            pair = [_padded([side[row] for row in rows], SOURCE_MULTIPLE) for side in (sources, targets)]
+            scores = self._graph("score", self.token_log_probabilities, pair)
             for row, scored in zip(rows, scores, strict=True):
                 scored = scored[: len(targets[row])]
                 total = float(scored.sum(dtype="float64"))
@@ -274,7 +272,7 @@ class Translator:
 
     def _search_batch(self, search, sources, prefixes, constraints, seed):
         """Hypotheses of one batch of sources, given as ids without an end mark."""
-        num_rows, multiple, blank_rows, max_length = len(sources), _SOURCE_MULTIPLE, 0, None
+        num_rows, multiple, blank_rows, max_length = len(sources), SOURCE_MULTIPLE, 0, None
         if self.jit_compile:
             multiple = _XLA_MULTIPLE
             blank_rows = (1 << (num_rows - 1).bit_length()) - num_rows
@@ -324,41 +322,38 @@ class Translator:
 
     def _add_alignments(self, sources, results, layer, head):
         """Put `attention` and `alignment` into the hypotheses, in place."""
-        num_layers = self.model.num_decoder_layers
-        if not -num_layers <= layer < num_layers:
-            if layer != -2 or num_layers != 1:
-                raise ValueError(f"`attention_layer` must be one of the {num_layers} decoder layers. Received: {layer}")
-            layer = -1
 
-        def attend(source_ids, target_ids):
-            inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
-            attention = self.model.cross_attention(inputs, layer)  # [B, H, T, S]
-            return tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
+        def align(source_ids, target_ids):
+            attention = self.attention(source_ids, target_ids, layer, head)
+            words = map(self.tokenizer.number_words, (source_ids, target_ids))
+            return attention, align_words(attention, *words)[0]
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
         pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
-        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], _MAX_SCORED_TOKENS):
-            inputs = [_padded([pairs[index][side] for index in batch], _SOURCE_MULTIPLE) for side in (0, 1)]
-            for index, attention in zip(batch, self._graph(("attention", layer, head), attend, inputs), strict=True):
+        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS):
+            inputs = [_padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]
+            found = self._graph(("attention", layer, head), align, inputs)
+            for index, attention, source_words in zip(batch, *found, strict=True):
                 (row, place), (source, target) = places[index], pairs[index]
-                attention = attention[: len(target), : len(source)]
-                alignment = align_words(
-                    attention, self.tokenizer.starts_word(source), self.tokenizer.starts_word(target)
+                results[row][place] = results[row][place]._replace(
+                    attention=attention[: len(target), : len(source)],
+                    alignment=tuple((int(word), place) for place, word in enumerate(source_words) if word >= 0),
                 )
-                results[row][place] = results[row][place]._replace(attention=attention, alignment=alignment)
 
     # === In the graph ===
 
     @tf.autograph.experimental.do_not_convert
-    def search_ids(self, source_ids, *, search=None, prefix_ids=None, constraint_ids=None, seeds=None, max_length=None):
+    def search_ids(self, source_ids, *, search=None, prefix_ids=None, max_lengths=None, max_length=None, **arguments):
         """Search for the translations of a batch of source ids.
 
         Args:
             source_ids: int32 [B, S], each row ended by the end id, then padding. A row of the end id alone stays empty.
             search: in place of the translator's own.
             prefix_ids: int32 [B, P], what each translation must begin with, padded.
-            constraint_ids: int32 [B, C, P], phrases that must appear; for a `ConstrainedBeamSearch`.
-            seeds: int32 [B, 2]; for `Sampling`.
+            max_lengths: int32 [B], the most tokens of each row's translation, its end mark not counted. It can only
+                lower the translator's limit, and does where it is positive.
+            arguments: further arguments of the search, such as `length_penalties` of a `BeamSearch`, `constraint_ids`
+                of a `ConstrainedBeamSearch` and `seeds` of `Sampling`.
             max_length: static number of tokens that no translation exceeds, as XLA needs it. Without it, the cache
                 grows as it is filled.
 
@@ -381,26 +376,23 @@ class Translator:
             more = [[0, 0], [0, 0], [0, _CACHE_BLOCK], [0, 0], [0, 0]]
             return {**cache, "decoder": tf.nest.map_structure(lambda cached: tf.pad(cached, more), cache["decoder"])}
 
-        arguments = {"max_length": max_length, "prefix_ids": prefix_ids}
         if max_length is None:
             arguments.update(grow_cache=grow, block_length=_CACHE_BLOCK)
         if with_attention:
             arguments["source_mask"] = memory_mask
-        if seeds is not None:
-            arguments["seeds"] = seeds
-        if constraint_ids is not None:
-            arguments["constraint_ids"] = constraint_ids
         return search(
             next_logits,
             cache,
-            self._max_lengths(source_ids, prefix_ids),
+            self._max_lengths(source_ids, prefix_ids, max_lengths),
             start_id=START_ID,
             end_id=END_ID,
             padding_id=PAD_ID,
+            prefix_ids=prefix_ids,
+            max_length=max_length,
             **arguments,
         )
 
-    def _max_lengths(self, source_ids, prefix_ids):
+    def _max_lengths(self, source_ids, prefix_ids, max_lengths):
         """The most tokens of each row's translation, its end mark counted, int32 [B]."""
         num_tokens = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), 1) - 1  # [B]
         most = num_tokens
@@ -409,48 +401,56 @@ class Translator:
         most += self.max_extra_tokens
         if self.max_target_tokens is not None:
             most = tf.minimum(most, self.max_target_tokens)
+        if max_lengths is not None:
+            most = tf.where(max_lengths > 0, tf.minimum(most, max_lengths), most)
         return tf.where(num_tokens > 0, most + 1, 0)
 
-    @tf.autograph.experimental.do_not_convert
-    def translate_tensor(self, text):
-        """Translate a batch in the graph; what `export` exports.
+    def token_log_probabilities(self, source_ids, target_ids):
+        """Log-probabilities of given targets, by forced decoding.
 
         Args:
-            text: string tensor [B].
+            source_ids: as for `search_ids`.
+            target_ids: int32 [B, T], each row ended by the end id, then padding.
 
         Returns:
-            Mapping with, for the best hypothesis of each row, `"translation"` (string [B], valid UTF-8), `"score"`
-            and `"log_probability"` (float32 [B], see `Hypothesis`), `"finished"` and `"truncated"` (boolean [B]). If
-            the search returns several, also `"translations"` (string [B, N]) and `"scores"` (float32 [B, N], minus
-            infinity where there are fewer).
+            float32 [B, T]; those of padding mean nothing.
         """
-        source = self.tokenizer.tokenize(text)  # [B, (S)]
-        truncated = source.row_lengths() > self.max_source_tokens
-        source = source[:, : self.max_source_tokens]
-        source_ids = tf.concat([source, tf.fill([source.nrows(), 1], END_ID)], axis=1).to_tensor(PAD_ID)  # [B, S + 1]
-        source_ids = tf.pad(source_ids, [[0, 0], [0, -tf.shape(source_ids)[1] % _SOURCE_MULTIPLE]])
-        result = self.search_ids(source_ids)
-        num_hypotheses = result.ids.shape[1]
-        num_rows, _, length = tf.unstack(tf.shape(result.ids))
-        texts = self.tokenizer.detokenize(tf.reshape(result.ids, [num_rows * num_hypotheses, length]))
-        texts = tf.reshape(texts, [num_rows, num_hypotheses])  # [B, N]
-        outputs = {
-            "translation": texts[:, 0],
-            "score": result.scores[:, 0],
-            "log_probability": result.log_probabilities[:, 0],
-            "finished": result.finished[:, 0],
-            "truncated": truncated,
-        }
-        if num_hypotheses > 1:
-            outputs.update(translations=texts, scores=result.scores)
-        return outputs
-
-    def _token_log_probabilities(self, source_ids, target_ids):
-        """Log-probability of each target id, float32 [B, T]."""
         inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
         logits = self.model(inputs, training=False)  # [B, T, V]
         chosen = tf.gather(logits, target_ids, batch_dims=2)  # [B, T]
         return chosen - log_normalizer(logits)
+
+    def attention_layer(self, layer):
+        """The number of a decoder layer, checked; -2, the default, is the only layer of a decoder of one.
+
+        Raises:
+            ValueError: if there is no such layer.
+        """
+        num_layers = self.model.num_decoder_layers
+        if layer == -2 and num_layers == 1:
+            return -1
+        if not -num_layers <= layer < num_layers:
+            raise ValueError(f"`attention_layer` must be one of the {num_layers} decoder layers. Received: {layer}")
+        return layer
+
+    def attention(self, source_ids, target_ids, layer=-2, head=None):
+        """What each token of given targets was made from.
+
+        Args:
+            source_ids, target_ids: as for `token_log_probabilities`.
+            layer: number of the decoder layer. Defaults to -2; a decoder of one layer has only that.
+            head: number of the head; `None` (default) for the mean of all.
+
+        Returns:
+            Weights of the source tokens, float32 [B, T, S].
+
+        Raises:
+            ValueError: if there is no such layer.
+        """
+        layer = self.attention_layer(layer)
+        inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
+        attention = self.model.cross_attention(inputs, layer)  # [B, H, T, S]
+        return tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
 
     # === Files ===
 
@@ -486,42 +486,6 @@ class Translator:
             if tokenizers[-1].sha256 != tokenizers[0].sha256:
                 raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {folder}")
         return cls(models, tokenizers[0], **arguments)
-
-    def export(self, path):
-        """Write a TensorFlow SavedModel that translates strings by itself, tokenizer inside.
-
-        Its signature `serving_default` takes `text`, string [B], and returns what `translate_tensor` does, by this
-        translator's search. A process that imports tensorflow and tensorflow_text can load it, as can TensorFlow
-        Serving, whose loader wants a version number as the last part of `path`.
-
-        Args:
-            path: the folder to make. It appears whole or not at all.
-
-        Raises:
-            FileExistsError: if `path` exists.
-            ValueError: if the translator samples; an export is to give the same answer every time.
-        """
-        if isinstance(self.search, Sampling):
-            raise ValueError(f"`search` of an export must be a `BeamSearch`. Received: {self.search}")
-        path = Path(path)
-        if path.exists():
-            raise FileExistsError(f"`path` must not exist yet. Received: {path}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        archive = keras.export.ExportArchive()
-        # The model stays untracked on purpose: tracking it would store every weight twice.
-        archive.track(self.tokenizer.graph_tokenizer)
-        archive.add_endpoint(
-            "serving_default",
-            self.translate_tensor,
-            input_signature=[tf.TensorSpec([None], tf.string, name="text")],
-        )
-        temporary = Path(tempfile.mkdtemp(prefix=f"writing-{path.name}-", dir=path.parent))
-        try:
-            # A folder within, because the temporary one is for this user's eyes only and a server is another user.
-            archive.write_out(temporary / path.name, verbose=False)
-            os.rename(temporary / path.name, path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _shifted(target_ids):

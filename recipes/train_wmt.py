@@ -33,6 +33,7 @@ from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.presets import PRESETS
+from keras_transformer.serving.saved_model import write_saved_model
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
@@ -486,7 +487,8 @@ def main(arguments=None):
     export = config.run_directory / "export" / "1"
     if export.exists():  # of an earlier end of this same run
         shutil.rmtree(export)
-    translator.export(export)
+    training = json.loads((config.run_directory / CONFIG_FILE).read_text("utf-8"))
+    write_saved_model(translator, export, training=training, evaluation=results)
     results |= {
         "parameters": model.count_params(),
         "train_steps": config.train_steps,

@@ -319,3 +319,19 @@ def untrained_translator():
     model.set_weights([generator.normal(size=weight.shape, scale=0.3) for weight in model.weights])
     assert keras.ops.all(keras.ops.isfinite(model.weights[0]))
     return Translator(model, tokenizer, max_extra_tokens=4)
+
+
+@pytest.fixture(scope="session")
+def exported(untrained_translator, tmp_path_factory):
+    """A version folder with an export of `untrained_translator`, of all signatures."""
+    from keras_transformer.serving.saved_model import write_saved_model
+
+    path = tmp_path_factory.mktemp("export") / "babbling" / "1"
+    training = {"source": str(path.parent / "train.en"), "source_language": "en", "target_language": "de", "x": [1]}
+    evaluation = {"test_bleu": 12.345678, "test_bleu_signature": "nrefs:1"}
+    write_saved_model(untrained_translator, path, training=training, evaluation=evaluation)
+    # Moved, renamed, with a space and letters beyond ASCII: nothing in an export may know where it was written.
+    moved = tmp_path_factory.mktemp("moved") / "über setzung" / "7"
+    moved.parent.mkdir()
+    path.rename(moved)
+    return moved

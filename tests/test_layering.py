@@ -34,6 +34,7 @@ MAY_IMPORT["__init__"] = set(MAY_IMPORT["__main__"])
 # Everything else is plain Keras and runs on its other backends.
 TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_datasets")
 MAY_USE_TENSORFLOW = (
+    "alignment",
     "data",
     "decoding",
     "translator",

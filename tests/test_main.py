@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_transformer.__main__ import Translate, main
 from keras_transformer.decoding import BeamSearch, Sampling
+from keras_transformer.serving.saved_model import write_saved_model
 from keras_transformer.translator import Hypothesis, Translator
 
 LINES = ["one two", "", "three four five", "   ", "\u2028 fünf", "one"]
@@ -71,7 +72,8 @@ def saved(untrained_translator, tmp_path_factory):
         untrained_translator.save(folder / "second")
     finally:
         first.set_weights(weights)
-    Translator.load(folder / "first", max_extra_tokens=4, max_source_tokens=12).export(folder / "export" / "1")
+    translator = Translator.load(folder / "first", max_extra_tokens=4, max_source_tokens=12)
+    write_saved_model(translator, folder / "export" / "1", signatures=["serving_default"], warm_up=False)
     return folder / "first", folder / "second", folder / "export" / "1"
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_transformer.serving.saved_model import write_saved_model
+
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
@@ -14,7 +16,7 @@ def test_programs_run(tmp_path, monkeypatch, untrained_translator):
     monkeypatch.chdir(tmp_path)
     for run in ("translation", "one", "two"):
         untrained_translator.save(tmp_path / "runs" / run)
-    untrained_translator.export(tmp_path / "runs" / "translation" / "export" / "1")
+    write_saved_model(untrained_translator, tmp_path / "runs" / "translation" / "export" / "1")
     names = {}
     for program in PROGRAMS:
         exec(compile(program, "README.md", "exec"), names)

@@ -1,11 +1,8 @@
-"""The whole path on a toy language: train on reversed word order, translate, export, translate without us."""
+"""The whole path on a toy language: train on reversed word order, translate."""
 
 import itertools
 import json
 import resource
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import keras
@@ -68,17 +65,6 @@ def translator():
     batches = Batches(TokenStore.from_pairs(PAIRS, tokenizer), tokens_per_batch=512)
     model.fit(batches.dataset(), steps_per_epoch=290, verbose=0, shuffle=False)
     return Translator(model, tokenizer)
-
-
-@pytest.fixture(scope="module")
-def export(translator, tmp_path_factory):
-    path = tmp_path_factory.mktemp("export") / "reversing" / "1"
-    translator.export(path)
-    # Moved, renamed, with a space and letters beyond ASCII: nothing in an export may know where it was written.
-    moved = tmp_path_factory.mktemp("moved") / "über setzung" / "7"
-    moved.parent.mkdir()
-    path.rename(moved)
-    return moved
 
 
 def test_overfits_a_reversing_task_to_the_last_token(translator):
@@ -185,8 +171,6 @@ def test_samples_depend_on_the_seed_and_the_sentence_alone(translator):
     assert together[2] == samples(sources[2:3], 7)[0]
     assert together != samples(sources, 8)
     assert len(set(together[0])) > 1
-    with pytest.raises(ValueError, match="`search` of an export must be a `BeamSearch`"):
-        Translator(translator.model, translator.tokenizer, search=search).export("never")
 
 
 def test_attention_and_alignment(translator):
@@ -286,9 +270,6 @@ def test_long_sources_are_cut_and_flagged(translator):
     assert [one.truncated for one in found] == [False, False, True, True]
     assert found[2].ids == found[3].ids == found[1].ids
     assert all(len(one.ids) <= 21 and one.finished == (one.ids[-1] == END_ID) for one in found)
-    served = limited.translate_tensor(tf.constant(texts))
-    assert served["truncated"].numpy().tolist() == [False, False, True, True]
-    assert [text.decode() for text in served["translation"].numpy()] == [one.text for one in found]
     babbler = Translator(translator.model, translator.tokenizer, max_target_tokens=20, search=BeamSearch(min_length=20))
     one = babbler.hypotheses(["mela"])[0][0]
     assert one.finished
@@ -382,94 +363,3 @@ def test_save_and_load(translator, tmp_path):
     (tmp_path / "run" / "tokenizer.model").unlink()
     with pytest.raises(FileNotFoundError, match=r"`directory` must hold tokenizer\.model"):
         Translator.load(tmp_path / "run")
-
-
-def test_export_never_overwrites(translator, export):
-    with pytest.raises(FileExistsError, match="`path` must not exist yet"):
-        translator.export(export)
-
-
-def test_a_failed_export_leaves_nothing(translator, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_transformer.translator.os.rename", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        translator.export(tmp_path / "model" / "1")
-    assert list((tmp_path / "model").iterdir()) == []
-
-
-FRESH_PROCESS = """
-    import json, sys
-    import tensorflow as tf
-    import tensorflow_text
-    path, sentences, invalid = sys.argv[1], json.loads(sys.argv[2]), [bytes.fromhex(h) for h in json.loads(sys.argv[3])]
-    signature = tf.saved_model.load(path).signatures["serving_default"]
-    outputs = {}
-    for name, batch in {"33": (sentences * 33)[:33], "2": sentences[:2], "1": sentences[:1], "0": []}.items():
-        result = signature(text=tf.constant(batch, tf.string))
-        assert sorted(result) == ["finished", "log_probability", "score", "translation", "truncated"], result
-        outputs[name] = [t.decode("utf-8") for t in result["translation"].numpy()]
-    repeated = {tuple(signature(text=tf.constant(sentences))["translation"].numpy()) for _ in range(5)}
-    outputs["repeated"] = len(repeated)
-    outputs["all"] = [t.decode("utf-8") for t in signature(text=tf.constant(sentences))["translation"].numpy()]
-    outputs["scores"] = signature(text=tf.constant(sentences))["score"].numpy().tolist()
-    outputs["invalid"] = [t.decode("utf-8") for t in signature(text=tf.constant(invalid))["translation"].numpy()]
-
-    # The loader and the session that TensorFlow Serving uses: a SavedModel may load in Python and fail there.
-    with tf.compat.v1.Session(graph=tf.Graph()) as session:
-        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
-        names = meta.signature_def["serving_default"]
-        fetched = session.run(
-            {name: info.name for name, info in names.outputs.items()}, {names.inputs["text"].name: sentences}
-        )
-        outputs["session"] = [t.decode("utf-8") for t in fetched["translation"]]
-        outputs["session_scores"] = fetched["score"].tolist()
-    nodes = [node for function in meta.graph_def.library.function for node in function.node_def]
-    outputs["operations"] = sorted({node.op for node in [*nodes, *meta.graph_def.node]})
-    outputs["modules"] = sorted(name for name in sys.modules if name.startswith("keras_transformer"))
-    shapes = {**names.inputs, **names.outputs}
-    outputs["shapes"] = {name: [d.size for d in info.tensor_shape.dim] for name, info in shapes.items()}
-    print("RESULT" + json.dumps(outputs))
-"""
-
-
-def test_the_export_translates_in_a_process_without_the_package(translator, export):
-    sentences = [source for source, _ in PAIRS] + HOSTILE
-    arguments = [str(export), json.dumps(sentences), json.dumps([text.hex() for text in INVALID_BYTES])]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FRESH_PROCESS), *arguments], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    outputs = json.loads(done.stdout.split("RESULT", 1)[1])
-    expected = [hypotheses[0] for hypotheses in translator.hypotheses(sentences)]
-    translations = [one.text for one in expected]
-    assert translations[: len(PAIRS)] == [target for _, target in PAIRS]
-    assert outputs["all"] == outputs["session"] == translations
-    np.testing.assert_allclose(outputs["scores"], [one.score for one in expected], atol=1e-4)
-    np.testing.assert_allclose(outputs["session_scores"], [one.score for one in expected], atol=1e-4)
-    assert outputs["33"] == (translations * 33)[:33]
-    assert (outputs["2"], outputs["1"], outputs["0"]) == (translations[:2], translations[:1], [])
-    assert len(outputs["invalid"]) == len(INVALID_BYTES)
-    assert outputs["repeated"] == 1
-    assert outputs["modules"] == []
-    names = ("text", "translation", "score", "log_probability", "finished", "truncated")
-    assert outputs["shapes"] == {name: [-1] for name in names}
-    refused = ("PyFunc", "Random", "Xla", "XLA", "Dropout")
-    assert [name for name in outputs["operations"] if any(word in name for word in refused)] == []
-
-
-def test_the_export_stores_each_weight_once(translator, export):
-    size = sum(path.stat().st_size for path in (export / "variables").iterdir())
-    assert size < 1.1 * 4 * translator.model.count_params() + 2e5
-
-
-def test_an_export_of_several_hypotheses(translator, tmp_path):
-    several = Translator(translator.model, translator.tokenizer, search=BeamSearch(beam_size=3, num_hypotheses=3))
-    several.export(tmp_path / "1")
-    assert (tmp_path / "1").stat().st_mode & 0o055  # a server is another user
-    sources = ["", *(source for source, _ in PAIRS[:3])]
-    served = tf.saved_model.load(tmp_path / "1").signatures["serving_default"](text=tf.constant(sources))
-    assert served["translations"].shape == served["scores"].shape == (4, 3)
-    for row, hypotheses in enumerate(several.hypotheses(sources)):
-        texts = [text.decode() for text in served["translations"].numpy()[row]]
-        assert texts[: len(hypotheses)] == [one.text for one in hypotheses]
-        scores = [one.score for one in hypotheses] + [-np.inf] * (3 - len(hypotheses))
-        np.testing.assert_allclose(served["scores"].numpy()[row], scores, atol=1e-5)

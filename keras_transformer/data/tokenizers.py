@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -217,18 +218,11 @@ class Tokenizer:
         """Text of each row of ids."""
         return [self.decode(ids) for ids in batch]
 
-    def starts_word(self, ids: Iterable[int]) -> list[bool | None]:
-        """For each id whether it begins a word; None for padding, start and end."""
-        pieces = [
-            None if token in (PAD_ID, START_ID, END_ID) else self._processor.IdToPiece(int(token)) for token in ids
-        ]
-        return [piece if piece is None else piece.startswith("\u2581") for piece in pieces]
-
     @property
     def graph_tokenizer(self) -> tf_text.SentencepieceTokenizer:
         """The tensorflow_text tokenizer behind `tokenize` and `detokenize`, made on first use.
 
-        A `keras.export.ExportArchive` must track it.
+        Whatever is saved as a SavedModel must track it.
         """
         with tf.init_scope():
             if self._graph_tokenizer is not None:
@@ -251,6 +245,24 @@ class Tokenizer:
             Ragged int32 ids of shape [B, (T)]; an empty text gives an empty row.
         """
         return self.graph_tokenizer.tokenize(_valid_utf8(tf.convert_to_tensor(text, tf.string)))
+
+    def number_words(self, ids: tf.Tensor) -> tf.Tensor:
+        """The number of the word that each id belongs to, in the graph.
+
+        Args:
+            ids: integer ids of the vocabulary, [B, T].
+
+        Returns:
+            int32 [B, T], counted from 0 in each row; -1 for padding, start and end. What stands before the first piece
+            that begins a word belongs to word 0.
+        """
+        is_text = np.ones([self.vocabulary_size], bool)
+        is_text[[PAD_ID, START_ID, END_ID]] = False
+        begins = [self._processor.IdToPiece(token).startswith("\u2581") for token in range(self.vocabulary_size)]
+        is_text, begins = tf.gather(is_text, ids), tf.gather(begins, ids)  # [B, T]
+        begins |= tf.cumsum(tf.cast(is_text, tf.int32), axis=1) == 1
+        words = tf.cumsum(tf.cast(is_text & begins, tf.int32), axis=1) - 1
+        return tf.where(is_text, words, -1)
 
     def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Text of each row of ids, in the graph; the same as `decode` gives.

@@ -254,6 +254,23 @@ def test_survives_seeds(tokenizer):
         assert tf.function(tokenizer.tokenize)(tf.constant(texts)).to_list() == expected
 
 
+def test_words_are_numbered(tokenizer):
+    texts = ["a small word", "", "wordless", "東京 and ü", " two  blanks "]
+    rows = [[*ids, END_ID] for ids in tokenizer.encode(texts)]
+    ids = tf.ragged.constant(rows).to_tensor(PAD_ID)
+    for text, row, words in zip(texts, rows, tokenizer.number_words(ids).numpy(), strict=True):
+        assert (words[len(row) - 1 :] == -1).all()  # the end mark and the padding
+        words = words[: len(row) - 1]
+        pieces = {}
+        for token, word in zip(row[:-1], words, strict=True):
+            pieces.setdefault(int(word), []).append(token)
+        assert [tokenizer.decode(tokens) for tokens in pieces.values()] == text.split()
+        assert list(pieces) == list(range(len(text.split())))
+    begins, continues = tokenizer.encode(["a"])[0][0], tokenizer.encode(["ü"])[0][-1]
+    ids = [[START_ID, continues, continues, begins, PAD_ID, continues]]
+    assert tokenizer.number_words(tf.constant(ids)).numpy().tolist() == [[-1, 0, 0, 1, -1, 1]]
+
+
 def test_save_and_load(tokenizers, tmp_path):
     for name, tokenizer in tokenizers.items():
         path = tmp_path / name

@@ -177,6 +177,8 @@ class Translator:
         """
         sentences = _checked_list("sentences", sentences)
         search = self.search if search is None else search
+        if return_alignments:
+            attention_layer = self.attention_layer(attention_layer)
         sources = self.tokenizer.encode(sentences)
         prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, sources)]
         constraints = [

@@ -168,7 +168,7 @@ class Translator:
 
         Returns:
             For each sentence a list of `num_hypotheses` `Hypothesis`, best first; fewer where a search found fewer.
-            A blank sentence has a single empty one.
+            A blank sentence has a single empty one (samples: as many as others).
 
         Raises:
             TypeError: if `sentences` is a single string.
@@ -360,7 +360,7 @@ class Translator:
                 grows as it is filled.
 
         Returns:
-            A `decoding.SearchResult`.
+            A `decoding.SearchResult`. The hypotheses of an empty row are empty and finished.
         """
         search = self.search if search is None else search
         memory, memory_mask = self.model.encode(source_ids)
@@ -382,10 +382,11 @@ class Translator:
             arguments.update(grow_cache=grow, block_length=_CACHE_BLOCK)
         if with_attention:
             arguments["source_mask"] = memory_mask
-        return search(
+        max_lengths = self._max_lengths(source_ids, prefix_ids, max_lengths)
+        result = search(
             next_logits,
             cache,
-            self._max_lengths(source_ids, prefix_ids, max_lengths),
+            max_lengths,
             start_id=START_ID,
             end_id=END_ID,
             padding_id=PAD_ID,
@@ -393,6 +394,9 @@ class Translator:
             max_length=max_length,
             **arguments,
         )
+        # The hypothesis of an empty row is empty, and no limit has cut it.
+        is_empty = (max_lengths == 0)[:, None] & (result.scores > float("-inf"))  # [B, N]
+        return result._replace(finished=result.finished | is_empty)
 
     def _max_lengths(self, source_ids, prefix_ids, max_lengths):
         """The most tokens of each row's translation, its end mark counted, int32 [B]."""

@@ -281,6 +281,9 @@ def test_blank_sentences_stay_blank_and_move_nobody(translator):
     assert translator.translate([""]) == [""]
     source, target = PAIRS[0]
     assert translator.translate([source, "", "  \t ", source]) == [target, "", "", target]
+    for search in (GREEDY, NBEST, Sampling(num_hypotheses=2)):
+        for blank in translator.hypotheses([""], search=search)[0]:
+            assert (blank.text, blank.ids, blank.score, blank.finished) == ("", (), 0.0, True)
 
 
 def test_one_string_is_refused(translator):

@@ -63,6 +63,7 @@ def test_serving_default_is_the_best_hypothesis(served, untrained_translator):
         np.testing.assert_allclose(result["score"][row], one.score, rtol=1e-5)
         np.testing.assert_allclose(result["log_probability"][row], one.log_probability, rtol=1e-5)
         assert bool(result["finished"][row]) == one.finished
+    assert result["finished"][SENTENCES.index("")]  # nothing was cut
     assert not result["truncated"].any()
 
 

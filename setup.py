@@ -19,11 +19,12 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},
-    package_data={"keras_transformer.data.builtin": ["README.md"]},
+    package_data={"keras_transformer.data.builtin": ["README.md"], "keras_transformer.serving": ["page/*"]},
     install_requires=[
         "tensorflow>=2.21,<2.22",
         "keras>=3.15,<3.16",
         "tensorflow-text>=2.21,<2.22",
+        "tensorflow-serving-api>=2.21,<2.22",  # the messages of warm-up requests, and gRPC
         "tensorflow-datasets>=4.9.10,<5",
         "importlib_resources>=6",  # tensorflow-datasets imports it without declaring it
         "numpy>=2,<3",
@@ -40,7 +41,11 @@ setup(
             "ruff>=0.15,<1",
             "setuptools>=77",  # test_packaging builds a wheel and a source distribution without a network
             "wheel>=0.45",
+            "aiohttp>=3.14,<4",
+            "prometheus-client>=0.20,<1",
+            "selenium>=4,<5",  # drives the system's Chromium, where there is one
         ],
+        "serve": ["aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"],  # keras-transformer serve
         "ctranslate2": ["ctranslate2>=4.8,<5"],  # serving.ctranslate2
         "oracle": ["torch==2.13.*", "ctranslate2>=4.8,<5"],
         "bench": ["torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6"],

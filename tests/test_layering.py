@@ -28,7 +28,8 @@ MAY_IMPORT = {
     },
 }
 MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
-MAY_IMPORT["__main__"] = {*MAY_IMPORT["serving"], "serving", "training"}
+MAY_IMPORT["commands"] = {*MAY_IMPORT["serving"], "serving", "training"}
+MAY_IMPORT["__main__"] = {*MAY_IMPORT["commands"], "commands"}
 MAY_IMPORT["__init__"] = set(MAY_IMPORT["__main__"])
 
 # Everything else is plain Keras and runs on its other backends.
@@ -39,6 +40,7 @@ MAY_USE_TENSORFLOW = (
     "decoding",
     "translator",
     "serving",
+    "commands",
     "training.distribution",
     "training.checkpoints",
     "__main__",
@@ -95,7 +97,7 @@ def test_every_part_has_its_place():
 def test_imports_go_downwards(module):
     part = module.split(".")[0]
     for name, _ in imports_of(MODULES[module]):
-        if name.split(".")[0] == "keras_transformer":
+        if name.startswith("keras_transformer."):
             other = name.split(".")[1]
             if other in MAY_IMPORT:  # else a name of the package's __init__, such as __version__
                 assert other == part or other in MAY_IMPORT[part], f"{module} imports {name}"
@@ -129,6 +131,7 @@ def refuse(*arguments, **named):
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 import keras_transformer
 heavy = {"tensorflow_datasets", "tyro", "torch", "ctranslate2", "sacrebleu", "tensorboard"} & set(sys.modules)
+heavy |= {"tensorflow_serving", "grpc", "aiohttp", "prometheus_client"} & set(sys.modules)
 assert not heavy, f"importing keras_transformer imports {heavy}"
 for name in sys.argv[1:]:
     __import__("keras_transformer." + name)
@@ -138,6 +141,6 @@ assert not heavy, f"importing its modules imports {heavy}"
 
 
 def test_importing_is_quiet():
-    modules = [name for name in MODULES if name not in ("__init__", "__main__")]
+    modules = [name for name in MODULES if not starts_with(name, ("__init__", "__main__", "commands"))]
     done = subprocess.run([sys.executable, "-c", QUIET, *modules], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

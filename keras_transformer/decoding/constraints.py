@@ -96,9 +96,7 @@ class Constraints:
                 )
         return sorted({padding_id, start_id, *self.blocked_ids})
 
-    def _best(
-        self, logits, num_tokens, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id
-    ):
+    def _best(self, logits, num_tokens, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id):
         """The best `num_tokens` allowed tokens of each hypothesis, perhaps among a few that are not.
 
         Args:

@@ -1,0 +1,171 @@
+"""`keras-transformer serve --export DIR`: a server of TensorFlow Serving's REST API, and of gRPC if asked for.
+
+Exit status: 0 after SIGTERM or Ctrl-C, when what had arrived is answered; 1 if the export or the options are of no use,
+or the address is taken.
+"""
+
+import asyncio
+import dataclasses
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from keras_transformer.commands import PROGRAM, Float, Integer, Text
+from keras_transformer.serving.options import ServingOptions
+
+# Import name to distribution of what the extra `serve` installs.
+_EXTRA = {"aiohttp": "aiohttp", "prometheus_client": "prometheus-client"}
+_URL_MARKS = "/:?#%"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Serve an export over HTTP, in the way of TensorFlow Serving, with a page to try it.
+
+    It is for laptops, tests and small installations; for others there is TensorFlow Serving itself, which takes the
+    same export and the same requests. A newer version in the folder replaces the one that is served. Nothing checks
+    who asks: the default address is reached from this machine only.
+
+    Args:
+        export: folder of an export: one version (with saved_model.pb), or numbered versions, of which the newest is
+            served.
+        name: of the model in URLs. Default: the name of the folder that holds the versions.
+        host: address to listen on; 0.0.0.0 for all of the machine. Default: 127.0.0.1.
+        port: of HTTP; 0 takes a free one. Default: 8501.
+        grpc_port: of gRPC; 0 takes a free one. Left out, there is no gRPC.
+        access_log: write a line of JSON to standard output for each HTTP request.
+        max_body_bytes: largest request. Default: 8388608.
+        max_request_rows: most rows (texts) in one request. Default: 128.
+        max_string_bytes: longest text in a request. Default: 65536.
+        max_batch_rows: most rows of requests that come at the same time to run together. Default: 64.
+        num_parallel_runs: runs of the model at the same time. Default: 1.
+        max_queue_length: requests that may wait; others are told to come back. Default: 256.
+        timeout_seconds: longest time for an answer. Default: 60.0.
+        poll_seconds: time between two looks for a newer version; 0 never looks again. Default: 2.0.
+        stop_seconds: longest time for what has arrived when the server is told to stop. Default: 30.0.
+        intra_op_threads: threads that share an operation; 0 lets TensorFlow choose. Default: 0.
+        inter_op_threads: threads that run operations side by side; 0 lets TensorFlow choose. Default: 0.
+    """
+
+    export: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    name: Text = None
+    host: Text = None
+    port: Integer = None
+    grpc_port: Integer = None
+    access_log: bool = False
+    max_body_bytes: Integer = None
+    max_request_rows: Integer = None
+    max_string_bytes: Integer = None
+    max_batch_rows: Integer = None
+    num_parallel_runs: Integer = None
+    max_queue_length: Integer = None
+    timeout_seconds: Float = None
+    poll_seconds: Float = None
+    stop_seconds: Float = None
+    intra_op_threads: Integer = None
+    inter_op_threads: Integer = None
+
+    def __call__(self):
+        """Serve until a signal, or end the process with a word on standard error."""
+        # What happens while it serves: versions that come and go.
+        logging.basicConfig(level=logging.WARNING, format=f"{PROGRAM}: %(message)s", stream=sys.stderr)
+        logging.getLogger("keras_transformer.serving").setLevel(logging.INFO)
+        try:
+            name, options = self.check()
+        except (ValueError, OSError) as error:
+            sys.exit(f"{PROGRAM}: error: {error}")
+        asyncio.run(_serve(name, self.export, options))
+
+    def check(self):
+        """The name of the model and the options of the server; takes no time.
+
+        Raises:
+            ValueError, OSError: if an option is out of range, there is no such folder, or a package is missing.
+        """
+        given = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(ServingOptions)
+            if getattr(self, field.name) is not None
+        }
+        options = ServingOptions(**given)
+        if not self.export.is_dir():
+            raise ValueError(f"`--export` must be a folder. Received: {self.export}")
+        name = self.name
+        if name is None:
+            folder = self.export.resolve()
+            is_version = (folder / "saved_model.pb").is_file() and folder.name.isdigit()
+            name = folder.parent.name if is_version else folder.name
+        if not name or any(mark in name for mark in _URL_MARKS) or not name.isprintable():
+            raise ValueError(f"`--name` must be printable, without any of {_URL_MARKS}. Received: {name!r}")
+        missing = [package for module, package in _EXTRA.items() if importlib.util.find_spec(module) is None]
+        if missing:
+            raise ValueError(
+                f"`serve` needs {' and '.join(missing)}: pip install 'keras-transformer-translation[serve]'"
+            )
+        return name, options
+
+
+async def _serve(name, directory, options):
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
+
+    from keras_transformer.serving.http_server import HttpServer
+    from keras_transformer.serving.servable import ServingError
+    from keras_transformer.serving.served_model import ServedModel
+
+    model = ServedModel(name, directory, options)
+    http = HttpServer(model)
+    servers = [http]
+    try:
+        await http.start()  # before the model, which takes its time: a port that is taken shows at once
+        _say(f"Loading {directory}; {http.address}/healthz says when it is done")
+        if await _done_before(stop, model.start()):
+            if options.grpc_port is not None:
+                servers.append(await _start_grpc(model))
+            _say(f"Serving {name} version {model.current_version} at {http.address}/")
+            await stop.wait()
+        _say("Stopping when what has arrived is answered")
+    except (OSError, ServingError) as error:
+        sys.exit(f"{PROGRAM}: error: {error}")
+    finally:
+        await http.stop_listening()
+        await asyncio.gather(model.stop(), *(server.stop() for server in servers))
+
+
+async def _start_grpc(model):
+    from keras_transformer.serving.grpc_server import GrpcServer
+
+    grpc = GrpcServer(model, host=model.options.host, port=model.options.grpc_port)
+    await grpc.start()
+    _say(f"gRPC at port {grpc.port}")
+    return grpc
+
+
+async def _done_before(stop, work):
+    """Whether work is done before the server is told to stop; else it is given up."""
+    work, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if work.done():
+        work.result()
+        return True
+    work.cancel()
+    return False
+
+
+def _on_signal(number, stop):
+    """The first signal asks for an end in order, the second one for an end."""
+    if stop.is_set():
+        os._exit(128 + number)
+    stop.set()
+
+
+def _say(text):
+    print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)

@@ -9,8 +9,8 @@ class Ensemble:
     """Models with one vocabulary whose probabilities are averaged at every step.
 
     It has what `Translator` asks of a `Transformer`: `encode`, `start_decoding`, `decode_step`, `cross_attention`,
-    `variables` and the call. Its logits are the logarithms of the mean of the models' probabilities, so each model counts
-    alike, however sure it is.
+    `variables` and the call. Its logits are the logarithms of the mean of the models' probabilities, so each model
+    counts alike, however sure it is.
 
     Args:
         models: list of at least two `Transformer`s. They may differ in all but their vocabularies.

@@ -21,6 +21,7 @@ import tqdm
 import tyro
 
 from keras_transformer.commands import INTERRUPTED, PROGRAM, Float, Integer, option_name
+from keras_transformer.commands.exported import load_export
 
 # TensorFlow, which takes seconds to import, waits until the arguments are known to be right.
 
@@ -29,9 +30,6 @@ _SAMPLING = ("temperature", "top_k", "top_p")
 _LIMITS = ("max_extra_tokens", "max_source_tokens")
 # All that ends a line for somebody, and the tab that separates fields.
 _ONE_LINE = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
-# Bounds on a batch for an export: rows, and rows times the characters of the longest (memory).
-_EXPORT_ROWS = 64
-_EXPORT_CHARACTERS = 16384
 # Seconds that Ctrl-C leaves Python to end in order.
 _PATIENCE = 0.5
 
@@ -50,8 +48,7 @@ class Translate:
 
     Args:
         model: run directory of a recipe (or any folder that `Translator.save` wrote); several make an ensemble, whose
-            probabilities are averaged. Or one exported SavedModel, in which the search is fixed: it goes with --scores
-            and --chunk-lines only.
+            probabilities are averaged. Or one exported SavedModel, in which the search and its limits are fixed.
         beam_size: live hypotheses of the beam search; 1 is greedy. Default: 4.
         length_penalty: alpha of the beam search's length penalty. Default: 0.6.
         temperature: draw samples, of the model's probabilities sharpened (below 1) or flattened (above), in place of
@@ -111,14 +108,14 @@ class Translate:
             return self._load_runs()
         if len(self.model) > 1:
             raise ValueError(f"An ensemble needs run directories. Received: exports {', '.join(exports)}")
-        fixed = list(self._given(*_BEAM, *_SAMPLING, "seed", *_LIMITS))
-        fixed += [name for name, wanted in (("n_best", self.n_best > 1), ("alignments", self.alignments)) if wanted]
+        fixed = self._given(*_BEAM, *_SAMPLING, "seed", *_LIMITS)
         if fixed:
             raise ValueError(
                 f"An export translates in the way that it was made for; options need the run directory. "
                 f"Received: {', '.join(map(option_name, fixed))} with {exports[0]}"
             )
-        return _load_export(exports[0], self.scores), "the export's limit"
+        wanted = {"n_best": self.n_best, "scores": self.scores, "alignments": self.alignments}
+        return load_export(exports[0], **wanted), "the export's limit"
 
     def _load_runs(self):
         beam, sampling, limits = self._given(*_BEAM), self._given(*_SAMPLING), self._given(*_LIMITS)
@@ -197,48 +194,6 @@ class Translate:
                 fields.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
             rows.append((" ||| " if self.n_best > 1 else "\t").join(fields) + "\n")
         return "".join(rows)
-
-
-def _load_export(path, with_scores):
-    """A function `(sentences, on_progress)` to lists of hypotheses, of which a SavedModel gives the best."""
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
-
-    from keras_transformer.translator import Hypothesis
-
-    serve = tf.saved_model.load(path).signatures.get("serving_default")
-    outputs = {} if serve is None else serve.structured_outputs
-    for name in ("translation", *(["score"] if with_scores else [])):
-        if name not in outputs:
-            raise ValueError(f"The export must have an output `{name}`. Received: {path} with {list(outputs)}")
-
-    def run(sentences, on_progress):
-        order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
-        results = [None] * len(sentences)
-        num_done = 0
-        while num_done < len(order):
-            num_rows = min(_EXPORT_ROWS, max(1, _EXPORT_CHARACTERS // max(1, len(sentences[order[num_done]]))))
-            batch = order[num_done : num_done + num_rows]
-            values = {
-                name: value.numpy() for name, value in serve(text=tf.constant([sentences[i] for i in batch])).items()
-            }
-            for row, index in enumerate(batch):
-                hypothesis = Hypothesis(
-                    text=values["translation"][row].decode("utf-8"),
-                    ids=(),
-                    log_probability=float("nan"),
-                    score=float(values["score"][row]) if with_scores else float("nan"),
-                    finished="finished" not in values or bool(values["finished"][row]),
-                    truncated="truncated" in values and bool(values["truncated"][row]),
-                    attention=None,
-                    alignment=None,
-                )
-                results[index] = [hypothesis]
-            num_done += len(batch)
-            on_progress(num_done)
-        return results
-
-    return run
 
 
 class _Notes:

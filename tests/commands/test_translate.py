@@ -75,7 +75,8 @@ def saved(untrained_translator, tmp_path_factory):
     finally:
         first.set_weights(weights)
     translator = Translator.load(folder / "first", max_extra_tokens=4, max_source_tokens=12)
-    write_saved_model(translator, folder / "export" / "1", signatures=["serving_default"], warm_up=False)
+    signatures = ["serving_default", "n_best", "alignments"]
+    write_saved_model(translator, folder / "export" / "1", signatures=signatures, num_hypotheses=3, warm_up=False)
     return folder / "first", folder / "second", folder / "export" / "1"
 
 
@@ -267,6 +268,19 @@ def test_export(translate, saved):
     assert "source longer than the export's limit, cut there: 1 line (7)\n" in errors
 
 
+def test_export_writes_what_the_run_writes(translate, saved):
+    limits = {"max_extra_tokens": 4, "max_source_tokens": 12}
+    for options in ({"n_best": 3}, {"alignments": True}, {"alignments": True, "scores": True}):
+        outputs = translate(BYTES, model=saved[2:], **options), translate(BYTES, model=saved[:1], **options, **limits)
+        lines, expected = ([re.split(r" \|{3} |\t", line) for line in output.splitlines()] for output, _ in outputs)
+        for fields, wanted_fields in zip(lines, expected, strict=True):
+            for field, wanted in zip(fields, wanted_fields, strict=True):
+                if re.fullmatch(r"(log_probability= )?-?\d+\.\d+", wanted):
+                    assert float(field.split()[-1]) == pytest.approx(float(wanted.split()[-1]), abs=2e-5)
+                else:
+                    assert field == wanted
+
+
 def test_export_with_text_only(translate, tmp_path):
     module = tf.Module()
     serve = tf.function(
@@ -277,12 +291,14 @@ def test_export_with_text_only(translate, tmp_path):
     assert translate("\n".join(lines).encode(), model=(tmp_path,))[0] == "".join(f"{line.upper()}\n" for line in lines)
     with pytest.raises(ValueError, match=r"must have an output `score`\. Received: .* with \['translation'\]"):
         Translate(model=(tmp_path,), scores=True).load()
+    with pytest.raises(ValueError, match=r"must have the signature `n_best`\. Received: .* with \['serving_default'\]"):
+        Translate(model=(tmp_path,), n_best=2).load()
 
 
 # === Errors, before anything is read ===
 
 FIXED_BY_AN_EXPORT = [
-    *("--beam-size 4", "--length-penalty 0.6", "--n-best 2", "--alignments"),
+    *("--beam-size 4", "--length-penalty 0.6"),
     *("--temperature 1", "--top-k 0", "--top-p 1", "--seed 0"),
     *("--max-extra-tokens 50", "--max-source-tokens 1024"),
 ]
@@ -303,6 +319,8 @@ FIXED_BY_AN_EXPORT = [
         (["RUN", "EXPORT"], "An ensemble needs run directories"),
         (["NOTHING"], "must hold model.keras"),
         (["RUN", "NOTHING"], "must hold model.keras"),
+        (["EXPORT", "--n-best", "4"], "`--n-best` must be at most the export's 3 translations. Received: 4"),
+        (["EXPORT", "--n-best", "2", "--alignments"], "An export aligns the best translation only"),
         *((["EXPORT", *option.split()], f"Received: {option.split()[0]} with ") for option in FIXED_BY_AN_EXPORT),
     ],
 )

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
-from tensorflow_serving.apis import prediction_log_pb2
+
+from keras_transformer.serving.warm_up import WARM_UP_FILE, read_warm_up
 
 DEFAULT_SIGNATURE = "serving_default"
-_WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 # Canonical status codes, at the index that is their number.
 _CODES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
@@ -168,23 +168,16 @@ class Servable:
         Raises:
             ServingError: if one of them fails, or is no request to predict.
         """
-        path = self.path / _WARM_UP_FILE
-        if not path.is_file():
-            return 0
         num_requests = 0
         try:
-            for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
-                log = prediction_log_pb2.PredictionLog.FromString(record)
-                if log.WhichOneof("log_type") != "predict_log":
-                    raise ServingError("UNIMPLEMENTED", f"only predict_log. Received: {log.WhichOneof('log_type')}")
-                request = log.predict_log.request
-                inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
-                signature = self.signature(request.model_spec.signature_name)
+            for name, inputs in read_warm_up(self.path):
+                signature = self.signature(name)
                 signature.check(inputs)
                 self.run(signature.name, inputs)
                 num_requests += 1
         except Exception as error:
-            raise _serving_error(error, f"Warm-up request {num_requests + 1} of {path}: ") from error
+            prefix = f"Warm-up request {num_requests + 1} of {self.path / WARM_UP_FILE}: "
+            raise _serving_error(error, prefix) from error
         return num_requests
 
     def close(self):

@@ -59,16 +59,22 @@ def write_warm_up(directory, requests):
 
 
 def read_warm_up(directory):
-    """The requests of an export, `(signature name, inputs)`; none if it has no such file."""
+    """The requests of an export, `(signature name, inputs)`; none if it has no such file.
+
+    Raises:
+        ValueError: if one is no request to predict.
+    """
     path = Path(directory) / WARM_UP_FILE
     if not path.is_file():
         return
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-        yield (
-            request.model_spec.signature_name or "serving_default",
-            {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()},
-        )
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        kind = log.WhichOneof("log_type")
+        if kind != "predict_log":
+            raise ValueError(f"A warm-up request must be a `predict_log`. Received: `{kind}` in {path}")
+        request = log.predict_log.request
+        inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        yield request.model_spec.signature_name, inputs
 
 
 def _ids(tokenizer, num_rows, num_tokens):

@@ -134,7 +134,7 @@ class RunningServer:
         from keras_transformer.serving.served_model import ServedModel
 
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
         async def start():
@@ -144,7 +144,7 @@ class RunningServer:
             await self.http.start()
             await self.model.start()
 
-        self.call(start())
+        self.call(start(), timeout=300)  # a real export warms up for a while
         self.port = self.http.port
 
     def call(self, work, timeout=60):

@@ -300,6 +300,24 @@ def page(driver, server):
     assert not [url for url in requests if not url.startswith(page.server.url)]
 
 
+@pytest.mark.slow
+def test_with_a_real_export(driver, make_server, exported, untrained_translator):
+    server = make_server(exported, name="babbling")
+    driver.get_log("browser")
+    page = Page(driver, SimpleNamespace(url=f"http://127.0.0.1:{server.port}/"))
+    page.open()
+    assert page.text("#model-name") == "babbling"
+    page.translate("one two\nthree <b>four</b>")
+    expected = untrained_translator.hypotheses(["one two", "three <b>four</b>"])
+    assert page.texts(".translation") == [one.text for one, *_ in expected]
+    page.align()
+    page.run("arguments[0].value = 'x'.repeat(70000)", page.one("#text"))  # as pasted: typing takes minutes
+    page.one("#submit").click()
+    page.wait(lambda: "must have at most 65536 bytes" in page.text("#error"), "the error is shown")
+    server.stop()
+    assert [entry["message"] for entry in driver.get_log("browser") if "400" not in entry["message"]] == []
+
+
 FIRST, SECOND = list(TRANSLATIONS)[:2]
 
 

@@ -48,7 +48,10 @@ setup(
         "serve": ["aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"],  # keras-transformer serve
         "ctranslate2": ["ctranslate2>=4.8,<5"],  # serving.ctranslate2
         "oracle": ["torch==2.13.*", "ctranslate2>=4.8,<5"],
-        "bench": ["torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6"],
+        "bench": [
+            *("torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6"),
+            *("aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"),
+        ],
         "dev": ["pre-commit>=4,<5"],
     },
     classifiers=[

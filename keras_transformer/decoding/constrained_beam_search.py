@@ -131,7 +131,7 @@ class ConstrainedBeamSearch(BeamSearch):
             tf.errors.InvalidArgumentError: if the phrases of a row have more than `num_constraint_tokens` tokens. XLA
                 cannot raise; such a row is not finished.
         """
-        beam_size, num_hypotheses, alpha = self.beam_size, self.num_hypotheses, self.length_penalty
+        beam_size, num_hypotheses = self.beam_size, self.num_hypotheses
         constraint_ids = tf.convert_to_tensor(constraint_ids)
         if constraint_ids.dtype != tf.int32 or constraint_ids.shape.rank != 3:
             raise ValueError(
@@ -157,8 +157,10 @@ class ConstrainedBeamSearch(BeamSearch):
         is_earlier = tf.range(num_phrases) < tf.range(num_phrases)[:, None]  # [C, C]
         twins = is_earlier & tf.reduce_all(constraint_ids[:, :, None] == constraint_ids[:, None], 3)  # [B, C, C]
 
+        length_penalties = tf.fill([batch_size], tf.cast(self.length_penalty, tf.float32))  # as in `BeamSearch`
         row_inputs = {
             "max_lengths": max_lengths,
+            "length_penalties": length_penalties,
             "phrases": phrases,
             "phrase_lengths": phrase_lengths,
             "twins": twins,
@@ -168,8 +170,8 @@ class ConstrainedBeamSearch(BeamSearch):
         row_inputs = {name: rows for name, rows in row_inputs.items() if rows is not None}
 
         def step(state, room, row_inputs):
-            max_lengths, phrases, phrase_lengths, twins = (
-                row_inputs[name] for name in ("max_lengths", "phrases", "phrase_lengths", "twins")
+            max_lengths, alphas, phrases, phrase_lengths, twins = (
+                row_inputs[name] for name in ("max_lengths", "length_penalties", "phrases", "phrase_lengths", "twins")
             )
             prefix_ids, source_mask = row_inputs.get("prefix_ids"), row_inputs.get("source_mask")
 
@@ -251,7 +253,7 @@ class ConstrainedBeamSearch(BeamSearch):
             active = ~state.settled  # [B]
             length = state.index + 1
             last_parents = best_of_last(parents)
-            scores = best_of_last(totals) / length_penalty(length, alpha)
+            scores = best_of_last(totals) / length_penalty(length, alphas)[:, None]
             if attention:
                 scores += self._coverage_score(tf.gather(coverage, last_parents, batch_dims=1), source_mask)
             state = self._finish(
@@ -275,7 +277,7 @@ class ConstrainedBeamSearch(BeamSearch):
                 kept_coverage = tf.gather(coverage, parents, batch_dims=1)
                 coverage = tf.where(active[:, None, None], kept_coverage, state.coverage)
 
-            best_live = best_possible_score(tf.reduce_max(totals, 1), length, max_lengths, alpha)  # [B]
+            best_live = best_possible_score(tf.reduce_max(totals, 1), length, max_lengths, alphas)  # [B]
             beaten = state.finished_scores[:, -1] >= best_live
             if beam_size == 1:
                 beaten |= (num_tokens == 0) & (state.finished_scores[:, 0] > _IMPOSSIBLE)
@@ -326,7 +328,7 @@ class ConstrainedBeamSearch(BeamSearch):
             log_probabilities=tf.gather(end.log_probabilities, places, batch_dims=1),
             coverage=() if source_mask is None else tf.gather(end.coverage, places, batch_dims=1),
         )
-        return self._result(end, max_lengths, alpha, source_mask, padding_id, max_length)
+        return self._result(end, max_lengths, length_penalties, source_mask, padding_id, max_length)
 
 
 def _repeats(texts, totals, progress=None):

@@ -134,7 +134,14 @@ def _tensor(specification, values):
     return tf.constant(values, specification.dtype)
 
 
-@pytest.mark.parametrize("name", list(Signatures.INPUTS))
+# The default run takes the longest and the one with most inputs; each signature's first run takes seconds.
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("alignments", "options") else pytest.param(name, marks=pytest.mark.slow)
+        for name in Signatures.INPUTS
+    ],
+)
 def test_every_signature_gives_what_python_gives(name, run, export, in_python):
     function = in_python[name]
     for sizes in ([0], [1], [33, 2]):

@@ -218,6 +218,7 @@ def test_an_export_of_another_search(untrained_translator, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_an_export_of_an_ensemble(untrained_translator, tmp_path):
     model = untrained_translator.model
     other = model.from_config(model.get_config())
@@ -313,6 +314,7 @@ def requests_for(name, count):
     return inputs
 
 
+@pytest.mark.slow
 def test_every_signature_in_a_session_without_the_package(exported, served):
     requests = [(name, requests_for(name, count)) for name in Signatures.INPUTS for count in (0, 1, 2, 33)]
     done = subprocess.run(
@@ -455,6 +457,7 @@ def test_the_folder_knows_nothing_of_where_it_was_written(exported):
             assert [word for word in words if len(word) > 1 and word.encode() in content] == [], path.name
 
 
+@pytest.mark.slow
 def test_loading_and_saving_again(exported, served, tmp_path):
     loaded = tf.saved_model.load(str(exported))
     tf.saved_model.save(loaded, str(tmp_path / "again"), signatures=dict(loaded.signatures))

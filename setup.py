@@ -43,6 +43,7 @@ setup(
             "wheel>=0.45",
             "aiohttp>=3.14,<4",
             "prometheus-client>=0.20,<1",
+            "PyYAML>=6,<7",  # reads export/tensorflow_serving/docker-compose.yml
             "selenium>=4,<5",  # drives the system's Chromium, where there is one
         ],
         "serve": ["aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"],  # keras-transformer serve

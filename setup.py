@@ -30,6 +30,7 @@ setup(
         "numpy>=2,<3",
         "sentencepiece>=0.2.1,<0.3",
         "sacrebleu>=2.5,<3",
+        "matplotlib>=3.10,<4",  # the picture of a run
         "tensorboard>=2.20,<3",
         "tqdm>=4.60,<5",
         "tyro>=1,<2",
@@ -50,7 +51,7 @@ setup(
         "ctranslate2": ["ctranslate2>=4.8,<5"],  # serving.ctranslate2
         "oracle": ["torch==2.13.*", "ctranslate2>=4.8,<5"],
         "bench": [
-            *("torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6"),
+            *("torch==2.13.*", "ctranslate2>=4.8,<5", "transformers>=5,<6", "keras-hub>=0.32,<0.33"),
             *("aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"),
         ],
         "dev": ["pre-commit>=4,<5"],

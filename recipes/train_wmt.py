@@ -38,11 +38,13 @@ from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.report import plot_metrics
 from keras_transformer.training.schedules import WarmupSchedule
 from keras_transformer.transformer import Transformer
 from keras_transformer.translator import TOKENIZER_FILE, Translator
 
 CONFIG_FILE = "config.json"
+METRICS_FILE = "metrics.jsonl"
 RESULTS_FILE = "results.json"
 
 
@@ -416,7 +418,7 @@ def train(config, translator, train_batches, dev_batches, dev_pairs):
                 references,
                 functools.partial(score, config),
             ),
-            MetricsLog(config.run_directory / "metrics.jsonl"),
+            MetricsLog(config.run_directory / METRICS_FILE),
             keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
             CheckpointEvery(checkpoints),
         ],
@@ -483,6 +485,8 @@ def main(arguments=None):
     train(config, translator, train_batches, dev_batches, dev_pairs)
     translator.save(config.run_directory)
 
+    title = f"{config.source_language} to {config.target_language}, {config.preset}"
+    plot_metrics(config.run_directory / METRICS_FILE, config.run_directory / "report.png", title)
     results = test(config, translator, test_pairs)
     export = config.run_directory / "export" / "1"
     if export.exists():  # of an earlier end of this same run

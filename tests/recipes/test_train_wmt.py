@@ -134,6 +134,10 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     assert f"python -m keras_transformer translate --model {run / 'export' / '1'}" in printed
     assert json.loads((run / "results.json").read_text("utf-8")) == results
     assert (run / "export" / "1" / "saved_model.pb").is_file()
+    description = json.loads((run / "export" / "1" / "translator.json").read_text("utf-8"))
+    assert description["evaluation"]["test_bleu"] == json.loads((run / "results.json").read_text("utf-8"))["test_bleu"]
+    assert description["training"]["train_steps"] > 0
+    assert (run / "report.png").read_bytes().startswith(b"\x89PNG")
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [record["step"] for record in records] == [2, 4]
     assert all({"loss", "val_loss", "val_bleu", "target_tokens_per_second"} <= set(record) for record in records)

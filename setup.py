@@ -30,7 +30,6 @@ setup(
         "numpy>=2,<3",
         "sentencepiece>=0.2.1,<0.3",
         "sacrebleu>=2.5,<3",
-        "matplotlib>=3.10,<4",  # the picture of a run
         "tensorboard>=2.20,<3",
         "tqdm>=4.60,<5",
         "tyro>=1,<2",
@@ -44,9 +43,12 @@ setup(
             "wheel>=0.45",
             "aiohttp>=3.14,<4",
             "prometheus-client>=0.20,<1",
+            "matplotlib>=3.10,<4",
             "PyYAML>=6,<7",  # reads export/tensorflow_serving/docker-compose.yml
             "selenium>=4,<5",  # drives the system's Chromium, where there is one
         ],
+        # Not in the core: Keras imports it wherever it is installed, which takes half a second.
+        "plots": ["matplotlib>=3.10,<4"],  # the picture of a run
         "serve": ["aiohttp>=3.14,<4", "prometheus-client>=0.20,<1"],  # keras-transformer serve
         "ctranslate2": ["ctranslate2>=4.8,<5"],  # serving.ctranslate2
         "oracle": ["torch==2.13.*", "ctranslate2>=4.8,<5"],

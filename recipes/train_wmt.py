@@ -427,6 +427,17 @@ def train(config, translator, train_batches, dev_batches, dev_pairs):
     average_checkpoints(config.run_directory / "checkpoints", model, count=config.average_checkpoints)
 
 
+def draw(config):
+    """Draw the curves of the run, if there is something to draw with."""
+    title = f"{config.source_language} to {config.target_language}, {config.preset}"
+    path = config.run_directory / "report.png"
+    try:
+        plot_metrics(config.run_directory / METRICS_FILE, path, title)
+        print(f"Curves: {path}")
+    except ImportError:
+        print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
+
+
 def test(config, translator, pairs):
     """Translate the test set, print scores and examples; returns what goes into the results."""
     sources, references = zip(*pairs, strict=True)
@@ -485,8 +496,7 @@ def main(arguments=None):
     train(config, translator, train_batches, dev_batches, dev_pairs)
     translator.save(config.run_directory)
 
-    title = f"{config.source_language} to {config.target_language}, {config.preset}"
-    plot_metrics(config.run_directory / METRICS_FILE, config.run_directory / "report.png", title)
+    draw(config)
     results = test(config, translator, test_pairs)
     export = config.run_directory / "export" / "1"
     if export.exists():  # of an earlier end of this same run

@@ -7,6 +7,7 @@
 A run directory holds everything: configuration, tokenizer, token ids, checkpoints, logs, model, results and export.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -34,14 +35,18 @@ from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.presets import PRESETS
 from keras_transformer.serving.saved_model import write_saved_model
+from keras_transformer.training.averaging import EvaluateAveragedWeights, averaged_weights
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
+from keras_transformer.training.early_stopping import EarlyStopping
+from keras_transformer.training.fine_tuning import freeze, load_weights_from
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
 from keras_transformer.training.report import plot_metrics
-from keras_transformer.training.schedules import WarmupSchedule
+from keras_transformer.training.resuming import ResumeEpoch, StopOnSignal, TrainingInterrupted
+from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
 from keras_transformer.transformer import Transformer
-from keras_transformer.translator import TOKENIZER_FILE, Translator
+from keras_transformer.translator import MODEL_FILE, TOKENIZER_FILE, Translator
 
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
@@ -139,6 +144,8 @@ class Config:
     """Updates until the learning rate is highest."""
     peak_learning_rate: float | None = None
     """Highest learning rate; by default the paper's, (d_model * warmup_steps) ** -0.5."""
+    schedule: Literal["inverse-square-root", "cosine", "constant"] = "inverse-square-root"
+    """Learning rate after the warm-up: the paper's decay, a cosine down to 0 at the end, or no decay."""
     label_smoothing: float = 0.1
     """Probability spread over all pieces, 0 to 1."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -147,16 +154,35 @@ class Config:
     """Compile the training step with XLA; one compilation for every shape of batch."""
     seed: int = 0
     """Seed of initial weights, dropout and the order of batches."""
+    init_from: Path | None = None
+    """Run directory of a trained model to begin with, for fine-tuning. Its tokenizer and its model's size are kept; of
+    the flags of the model, those of dropout and precision count."""
+    freeze: tuple[str, ...] = ()
+    """Parts of the model that stay as they are: beginnings of the names of weights, such as encoder/."""
 
     # Watching
     evaluation_steps: int = 2_000
     """Updates between two evaluations on the development set; a checkpoint is written at each."""
     dev_bleu_sentences: int = 500
     """Sentences of the development set that are translated at each evaluation."""
+    checkpoint_steps: int | None = None
+    """Updates between checkpoints besides; by default there are only those of the evaluations."""
+    checkpoint_seconds: float | None = None
+    """Seconds after which a checkpoint is written besides; the paper's models had one every 600."""
     checkpoints_to_keep: int = 10
     """Newest checkpoints that stay in the run directory."""
+    best_checkpoints_to_keep: int = 0
+    """Best checkpoints, by monitor, that stay besides."""
+    monitor: Literal["val_bleu", "val_loss"] = "val_bleu"
+    """What tells which checkpoints are best, and when to stop early: BLEU or loss of the development set."""
+    early_stopping: int | None = None
+    """Evaluations in a row without an improvement of monitor after which training stops; by default it does not."""
+    average: Literal["last", "best", "moving"] = "last"
+    """Weights at the end: the mean of the last checkpoints, of the best ones, or the moving average of all updates."""
     average_checkpoints: int = 5
-    """Newest checkpoints whose weights are averaged at the end."""
+    """Checkpoints whose weights are averaged at the end."""
+    average_momentum: float = 0.999
+    """Share that the moving average keeps at each update."""
 
     # Decoding
     beam_size: int = 4
@@ -251,11 +277,26 @@ def check_config(config):
             "train_steps must be a multiple of evaluation_steps, so that training ends with an evaluation. "
             f"Received: train_steps={config.train_steps}, evaluation_steps={config.evaluation_steps}"
         )
-    if config.average_checkpoints > config.checkpoints_to_keep:
+    kept = "best_checkpoints_to_keep" if config.average == "best" else "checkpoints_to_keep"
+    if config.average != "moving" and config.average_checkpoints > getattr(config, kept):
         raise ValueError(
-            "average_checkpoints must not exceed checkpoints_to_keep. "
-            f"Received: {config.average_checkpoints} of {config.checkpoints_to_keep}"
+            f"average_checkpoints must not exceed {kept}. "
+            f"Received: {config.average_checkpoints} of {getattr(config, kept)}"
         )
+    if not 0 < config.average_momentum < 1:
+        raise ValueError(f"average_momentum must be between 0 and 1. Received: {config.average_momentum}")
+    for name in ("checkpoint_steps", "checkpoint_seconds", "early_stopping"):
+        if getattr(config, name) is not None and getattr(config, name) <= 0:
+            raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
+    if config.schedule == "cosine" and config.warmup_steps >= config.train_steps:
+        raise ValueError(
+            "warmup_steps must be below train_steps for a cosine. "
+            f"Received: warmup_steps={config.warmup_steps}, train_steps={config.train_steps}"
+        )
+    if config.init_from is not None:
+        for name in (MODEL_FILE, TOKENIZER_FILE):
+            if not (config.init_from / name).is_file():
+                raise FileNotFoundError(f"init_from must hold {name}. Received: {config.init_from}")
     if config.key_dim is None and config.d_model % config.num_heads:
         raise ValueError(
             "d_model must be divisible by num_heads unless key_dim is given. "
@@ -288,7 +329,7 @@ def open_run(config):
     """
     path = config.run_directory / CONFIG_FILE
     described = {
-        name: str(value) if isinstance(value, Path) else value
+        name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
         for name, value in dataclasses.asdict(config).items()
         if name not in ("resume", "overwrite", "run_directory")
     }
@@ -356,28 +397,38 @@ def with_progress(pairs, description):
 
 
 def open_tokenizer(config, pairs):
-    """The run's tokenizer, trained on both sides of the training pairs unless an earlier start has done it."""
+    """The run's tokenizer: that of an earlier start or of `init_from`, else trained on both sides of the pairs."""
     path = config.run_directory / TOKENIZER_FILE
     if path.is_file():
         return Tokenizer.load(path)
-    tokenizer = Tokenizer.train(
-        itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
-        vocabulary_size=config.vocabulary_size,
-        normalization=config.normalization,
-    )
+    if config.init_from is not None:
+        tokenizer = Tokenizer.load(config.init_from / TOKENIZER_FILE)
+    else:
+        tokenizer = Tokenizer.train(
+            itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
+            vocabulary_size=config.vocabulary_size,
+            normalization=config.normalization,
+        )
     tokenizer.save(path)
     return tokenizer
 
 
 def build_model(config, vocabulary_size):
-    """The compiled model."""
-    model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
-    if config.peak_learning_rate is None:
-        schedule = WarmupSchedule(config.d_model, config.warmup_steps)
+    """The compiled model, with the weights of `init_from` if there is one."""
+    if config.init_from is None:
+        model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
     else:
-        schedule = WarmupSchedule.from_peak(config.peak_learning_rate, config.warmup_steps)
+        kept = keras.saving.load_model(config.init_from / MODEL_FILE, compile=False).get_config()
+        regularisation = {name: getattr(config, name) for name in MODEL_FIELDS if name.endswith("dropout")}
+        model = Transformer(**{**kept, **regularisation, "dtype": config.precision})
+        load_weights_from(model, config.init_from)
+    if config.freeze:
+        print("Frozen: " + ", ".join(freeze(model, config.freeze)))
+    moving = {"use_ema": True, "ema_momentum": config.average_momentum} if config.average == "moving" else {}
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        optimizer=keras.optimizers.Adam(
+            learning_rate_schedule(config, model), beta_1=0.9, beta_2=0.98, epsilon=1e-9, **moving
+        ),
         loss=LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
         metrics=[TokenAccuracy(), Perplexity(), TokenCount()],
         jit_compile=config.jit_compile,
@@ -385,46 +436,94 @@ def build_model(config, vocabulary_size):
     return model
 
 
+def learning_rate_schedule(config, model):
+    """The learning rate over the updates."""
+    peak = config.peak_learning_rate or (model.get_config()["d_model"] * config.warmup_steps) ** -0.5
+    if config.schedule == "cosine":
+        return CosineSchedule(peak, config.train_steps, warmup_steps=config.warmup_steps)
+    if config.schedule == "constant":
+        return ConstantSchedule(peak, config.warmup_steps)
+    return WarmupSchedule.from_peak(peak, config.warmup_steps)
+
+
 def score(config, hypotheses, references):
     """BLEU as sacreBLEU computes it for the target language."""
     return evaluation.bleu(hypotheses, references, target_language=config.target_language)
 
 
-def train(config, translator, train_batches, dev_batches, dev_pairs):
-    """Run `fit` from the last checkpoint, if there is one, to the end; the model is left with the averaged weights."""
+def train(config, translator, store, train_batches, dev_batches, dev_pairs):
+    """Run `fit` from the last checkpoint, if there is one, to the end; the model is left with the averaged weights.
+
+    Returns:
+        The number of updates in all.
+
+    Raises:
+        TrainingInterrupted: when a signal has stopped it; its state is saved.
+    """
     model = translator.model
+    mode = "max" if config.monitor == "val_bleu" else "min"
+    log = MetricsLog(config.run_directory / METRICS_FILE)
+    early_stopping = None
+    if config.early_stopping is not None:
+        early_stopping = EarlyStopping(config.monitor, mode=mode, patience=config.early_stopping)
     checkpoints = Checkpoints(
         config.run_directory / "checkpoints",
         model,
         max_to_keep=config.checkpoints_to_keep,
-        config=model.get_config(),
+        best_to_keep=config.best_checkpoints_to_keep,
+        monitor=config.monitor,
+        mode=mode,
+        # What a run must not change while it is under way.
+        config={
+            "model": model.get_config(),
+            "data": {
+                "pairs_sha256": store.pairs_sha256,
+                "tokenizer_sha256": store.tokenizer_sha256,
+                "tokens_per_batch": config.tokens_per_batch,
+                "seed": config.seed,
+            },
+        },
+        parts={"log": log} | ({} if early_stopping is None else {"early_stopping": early_stopping}),
     )
     step = checkpoints.restore_latest()
     if step:
         print(f"Resuming after step {step:,}")
+    is_moving = config.average == "moving"
+
+    def translate(sentences):
+        with averaged_weights(model) if is_moving else contextlib.nullcontext():
+            return translator.translate(sentences, search=BeamSearch(beam_size=1))  # greedy: training waits for it
+
     sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
-    model.fit(
-        train_batches.dataset(start_step=step),
-        validation_data=dev_batches.dataset(repeat=False),
-        initial_epoch=step // config.evaluation_steps,
-        epochs=config.train_steps // config.evaluation_steps,
-        steps_per_epoch=config.evaluation_steps,
-        shuffle=False,  # the batches come shuffled
-        callbacks=[
-            # Greedy: training waits for it.
-            TranslationBleu(
-                functools.partial(translator.translate, search=BeamSearch(beam_size=1)),
-                sources,
-                references,
-                functools.partial(score, config),
-            ),
-            MetricsLog(config.run_directory / METRICS_FILE),
-            keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
-            CheckpointEvery(checkpoints),
-        ],
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
-    average_checkpoints(config.run_directory / "checkpoints", model, count=config.average_checkpoints)
+    callbacks = [
+        ResumeEpoch(checkpoints, config.evaluation_steps),
+        EvaluateAveragedWeights() if is_moving else None,
+        TranslationBleu(translate, sources, references, functools.partial(score, config)),
+        log,
+        keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
+        early_stopping,
+        CheckpointEvery(checkpoints, steps=config.checkpoint_steps, seconds=config.checkpoint_seconds),
+        StopOnSignal(checkpoints),
+    ]
+    if early_stopping is None or not early_stopping.stopped:
+        model.fit(
+            train_batches.dataset(start_step=step),
+            validation_data=dev_batches.dataset(repeat=False),
+            initial_epoch=step // config.evaluation_steps,
+            epochs=config.train_steps // config.evaluation_steps,
+            steps_per_epoch=config.evaluation_steps,
+            shuffle=False,  # the batches come shuffled
+            callbacks=[callback for callback in callbacks if callback is not None],
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+    if early_stopping is not None and early_stopping.stopped:
+        print(f"Stopped early: {config.monitor} was best, {early_stopping.best:.4g}, at {early_stopping.best_step:,}")
+    if is_moving:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    else:
+        best = {"monitor": config.monitor, "mode": mode} if config.average == "best" else {}
+        average_checkpoints(checkpoints.directory, model, count=config.average_checkpoints, **best)
+    return checkpoints.step
 
 
 def draw(config):
@@ -493,7 +592,14 @@ def main(arguments=None):
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
     search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
     translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
-    train(config, translator, train_batches, dev_batches, dev_pairs)
+    try:
+        num_steps = train(config, translator, store, train_batches, dev_batches, dev_pairs)
+    except TrainingInterrupted as interruption:
+        print(
+            f"\nStopped by {interruption.signal} after step {interruption.step:,}; it is saved in {interruption.path}"
+        )
+        print("The same command with --resume goes on from there.")
+        return None
     translator.save(config.run_directory)
 
     draw(config)
@@ -505,7 +611,7 @@ def main(arguments=None):
     write_saved_model(translator, export, training=training, evaluation=results)
     results |= {
         "parameters": model.count_params(),
-        "train_steps": config.train_steps,
+        "train_steps": num_steps,
         "seconds": time.perf_counter() - start,
         "export": str(export),
     }

@@ -71,13 +71,22 @@ class TokenStore:
         source_lengths, target_lengths: int32 [N], tokens of each pair with the end mark.
         report: `StoreReport`.
         tokenizer_sha256: hash of the tokenizer that made the ids.
+        pairs_sha256: hash of the text of all pairs, in their order.
     """
 
-    def __init__(self, ids: dict[str, np.ndarray], offsets: dict[str, np.ndarray], report, tokenizer_sha256: str):
+    def __init__(
+        self,
+        ids: dict[str, np.ndarray],
+        offsets: dict[str, np.ndarray],
+        report,
+        tokenizer_sha256: str,
+        pairs_sha256: str,
+    ):
         self._ids = ids
         self._offsets = offsets
         self.report = report
         self.tokenizer_sha256 = tokenizer_sha256
+        self.pairs_sha256 = pairs_sha256
         self.source_lengths, self.target_lengths = (np.diff(offsets[side]).astype(np.int32) for side in _SIDES)
 
     def __len__(self):
@@ -89,13 +98,14 @@ class TokenStore:
     ) -> "TokenStore":
         """A store in memory, for development sets and experiments. See `write`; `max_length=None` sets no limit."""
         report = StoreReport(max_length=max_length)
-        chunks = list(_encoded_chunks(pairs, tokenizer, max_length, report, hashlib.sha256()))
+        digest = hashlib.sha256()
+        chunks = list(_encoded_chunks(pairs, tokenizer, max_length, report, digest))
         _require_pairs(report)
         ids, offsets = {}, {}
         for index, side in enumerate(_SIDES):
             ids[side] = np.concatenate([chunk[index][0] for chunk in chunks])
             offsets[side] = _offsets([chunk[index][1] for chunk in chunks])
-        return cls(ids, offsets, report, tokenizer.sha256)
+        return cls(ids, offsets, report, tokenizer.sha256, digest.hexdigest())
 
     @classmethod
     def write(
@@ -170,7 +180,7 @@ class TokenStore:
             num_ids = index["num_ids"][side]
             ids[side] = _map(directory / f"{side}_ids.bin", np.dtype(index["dtype"]), num_ids)
             offsets[side] = _map(directory / f"{side}_offsets.bin", np.dtype("<i8"), index["report"]["num_pairs"] + 1)
-        return cls(ids, offsets, StoreReport(**index["report"]), index["tokenizer_sha256"])
+        return cls(ids, offsets, StoreReport(**index["report"]), index["tokenizer_sha256"], index["pairs_sha256"])
 
     def ids(self, side: str, pair: int) -> np.ndarray:
         """Ids of one side ("source" or "target") of one pair, with the end mark."""

@@ -7,12 +7,14 @@ history come last. So `TranslationBleu` is listed before whatever reads `val_ble
 
 import json
 import math
-import os
 import time
 from pathlib import Path
 
 import keras
 from keras import ops
+
+from keras_transformer.training import files
+from keras_transformer.training.progress import steps_made
 
 
 class TranslationBleu(keras.callbacks.Callback):
@@ -91,6 +93,8 @@ class MetricsLog(keras.callbacks.Callback):
     A record is on the disk before training goes on. When training starts, records of steps that the optimizer has not
     made are removed, and so is a line that was cut off by a kill: after a resume the file reads as if training had
     never stopped. The file is replaced through a temporary name, so that a kill at that moment loses nothing either.
+    Give it to `Checkpoints` as one of its `parts` when checkpoints are saved within an epoch: the seconds of that
+    epoch then go on too.
 
     Args:
         path: the file, for example `metrics.jsonl`. Its folder is made when training starts.
@@ -104,19 +108,17 @@ class MetricsLog(keras.callbacks.Callback):
         super().__init__()
         self.path = Path(path)
         self.tokens = tokens
-        self._start = self._end = None
+        self._start = self._end = self._before = 0.0
 
     def on_train_begin(self, logs=None):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             return
         written = self.path.read_text("utf-8")
-        step = int(self.model.optimizer.iterations)
+        step = steps_made(self.model)
         kept = "".join(line + "\n" for line in written.split("\n") if _step_of(line) <= step)
         if kept != written:
-            temporary = self.path.with_name(self.path.name + ".temporary")
-            _write_through(temporary, kept, "w")
-            os.replace(temporary, self.path)
+            files.replace(self.path, kept)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start = self._end = time.perf_counter()
@@ -126,9 +128,9 @@ class MetricsLog(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer = self.model.optimizer
-        seconds = self._end - self._start
+        seconds = self._before + self._end - self._start
         record = {
-            "step": int(optimizer.iterations),
+            "step": steps_made(self.model),
             "epoch": epoch + 1,
             "seconds": seconds,
             "learning_rate": float(ops.convert_to_numpy(optimizer.learning_rate)),
@@ -137,7 +139,18 @@ class MetricsLog(keras.callbacks.Callback):
         if self.tokens in record and seconds > 0:
             record[f"{self.tokens}_per_second"] = record[self.tokens] / seconds
         record = {name: value if math.isfinite(value) else None for name, value in record.items()}
-        _write_through(self.path, json.dumps(record) + "\n", "a")
+        files.write_through(self.path, json.dumps(record) + "\n", "a")
+        # The epoch's time is in the log; what is saved from here on belongs to the next one.
+        self._before = 0.0
+        self._start = self._end
+
+    def get_state(self):
+        """What `set_state` takes: the seconds of training in the epoch that is under way."""
+        return {"seconds": self._before + self._end - self._start}
+
+    def set_state(self, state):
+        """Goes on within an epoch from a state that `get_state` returned."""
+        self._before = state["seconds"]
 
 
 def _step_of(line):
@@ -146,10 +159,3 @@ def _step_of(line):
         return json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
         return math.inf
-
-
-def _write_through(path, text, mode):
-    with open(path, mode, encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

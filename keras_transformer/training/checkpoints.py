@@ -1,7 +1,12 @@
-"""Checkpoints that resume to the bit, and the average of the last few."""
+"""Checkpoints that resume to the bit, and the average of several."""
 
+import contextlib
 import json
+import math
 import os
+import re
+import shutil
+import time
 import warnings
 from pathlib import Path
 
@@ -9,7 +14,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.training import files
+from keras_transformer.training.checkpoint_records import (
+    best_records,
+    check_mode,
+    path_of,
+    read_records,
+    regular_records,
+    write_list,
+    write_record,
+)
+from keras_transformer.training.progress import steps_made
+
 _DESCRIPTION = "description.json"
+_FILE_OF_STEP = re.compile(r"ckpt-(\d+)(_temp|\..*)")
 
 
 def _describe(variables):
@@ -21,27 +39,57 @@ class Checkpoints:
     """Saves and restores everything that a training run needs to go on as if it had never stopped.
 
     A checkpoint holds the weights of the model, its other state (the seeds of dropout among it) and all variables of
-    the optimizer, so also the step, which is `optimizer.iterations`. The state of metrics is left out: resume where an
-    epoch begins, or take the metrics of that epoch as those of its rest.
+    the optimizer, so also the number of updates and the moving average of `use_ema`. Beside it, `ckpt-STEP.json` holds
+    the metrics it was saved with, the state of the metrics of an epoch that was under way, and the state of `parts`.
 
-    A checkpoint becomes the latest one only when it is complete; a save that is killed leaves the one before. Beside
-    the checkpoints lies `description.json`, from which a restore into another model tells what differs.
+    A checkpoint becomes the latest one only when it is complete and on the disk. A save that is killed or fails, on a
+    full disk for example, leaves the ones before. `description.json`, in the same folder, tells a restore into another
+    model, or with another `config`, what differs.
+
+    Which checkpoints stay: the newest `max_to_keep`, the best `best_to_keep`, and the very last one. One that was saved
+    with `temporary=True` is there to resume from and for nothing else: the next save removes it, and averages pass it
+    over, so that a run that was interrupted averages the same checkpoints as one that was not.
 
     Args:
         directory: folder of the checkpoints. It is made when the first one is saved.
         model: a built `keras.Model`, compiled with the optimizer to save.
         max_to_keep: how many of the newest checkpoints stay. Defaults to 5, which the paper averages for the base
             model (section 6.1).
+        best_to_keep: how many of the best checkpoints stay besides. Defaults to 0.
+        monitor: name of the metric that says which are best, such as `"val_bleu"`. Needed for `best_to_keep`.
+        mode: `"max"` where a higher `monitor` is better, `"min"` where a lower one is. Needed with `monitor`.
         config: optional JSON data that has to be the same on restore, for what shapes cannot tell, such as the number
-            of heads: `model.get_config()`, for example. Defaults to None.
+            of heads (`model.get_config()`, for example) or a hash of the training data. Defaults to None.
+        parts: optional dictionary of objects whose state is saved too, each with `get_state()`, which returns JSON
+            data, and `set_state(state)`: `EarlyStopping` and `MetricsLog`, for example. Defaults to None.
+        write: whether to write at all. Of the workers that train one model together, all but the chief pass False:
+            they restore what the chief has written. Defaults to True.
 
     Raises:
-        ValueError: when the model is not built or has no optimizer, or `max_to_keep` is not positive.
+        ValueError: when the model is not built or has no optimizer, or for an argument that breaks the rules above.
     """
 
-    def __init__(self, directory, model, *, max_to_keep=5, config=None):
+    def __init__(
+        self,
+        directory,
+        model,
+        *,
+        max_to_keep=5,
+        best_to_keep=0,
+        monitor=None,
+        mode=None,
+        config=None,
+        parts=None,
+        write=True,
+    ):
         if max_to_keep < 1:
             raise ValueError(f"`max_to_keep` must be positive. Received: max_to_keep={max_to_keep!r}")
+        if best_to_keep < 0:
+            raise ValueError(f"`best_to_keep` must not be negative. Received: best_to_keep={best_to_keep!r}")
+        if best_to_keep and monitor is None:
+            raise ValueError(f"`best_to_keep` needs a `monitor`. Received: best_to_keep={best_to_keep!r}, monitor=None")
+        if monitor is not None:
+            check_mode(mode)
         if not model.built:
             raise ValueError(f"`model` must be built before its variables can be saved. Received: model={model!r}")
         optimizer = getattr(model, "optimizer", None)
@@ -51,6 +99,13 @@ class Checkpoints:
             optimizer.build(model.trainable_variables)
         self.directory = Path(directory)
         self.model = model
+        self.max_to_keep = max_to_keep
+        self.best_to_keep = best_to_keep
+        self.monitor = monitor
+        self.mode = mode
+        self.parts = dict(parts or {})
+        self.write = write
+        self.batches = 0
         weights = model.weights
         known = {id(variable) for variable in weights}
         groups = {
@@ -58,56 +113,173 @@ class Checkpoints:
             "state": [variable for variable in model.variables if id(variable) not in known],
             "optimizer": optimizer.variables,
         }
-        self._description = json.loads(
-            json.dumps({"config": config, **{name: _describe(variables) for name, variables in groups.items()}})
-        )
+        description = {"config": config, **{name: _describe(variables) for name, variables in groups.items()}}
+        # For messages only: they need not be the same on restore.
+        description["names"] = [weight.path for weight in weights]
+        self._description = json.loads(json.dumps(description))
         self._checkpoint = tf.train.Checkpoint(
             **{name: [variable.value for variable in variables] for name, variables in groups.items()}
         )
-        self._manager = tf.train.CheckpointManager(self._checkpoint, str(self.directory), max_to_keep=max_to_keep)
+        self._records = read_records(self.directory)
+        self._checked = not self._records
+        self._metric_state = None
+
+    @property
+    def step(self):
+        """Number of steps made so far, by which checkpoints are called and at which data goes on.
+
+        They are the updates of the optimizer, or where that is more, `batches`, which `ResumeEpoch` keeps: a step that
+        is skipped because its gradients are not finite has used up a batch but is no update.
+        """
+        return max(steps_made(self.model), self.batches)
 
     @property
     def latest(self):
         """Path of the newest complete checkpoint, or None."""
-        return self._manager.latest_checkpoint
+        return path_of(self.directory, self._records[-1]["step"]) if self._records else None
 
-    def save(self):
-        """Saves the present state and returns its path. Saving the same step again does nothing."""
-        step = int(self.model.optimizer.iterations)
-        path = str(self.directory / f"ckpt-{step}")
-        if self.latest == path:
+    def save(self, metrics=None, *, temporary=False):
+        """Saves the present state. Saving the same step again adds the metrics and does nothing else.
+
+        Args:
+            metrics: the logs of the epoch that ends here, a dictionary of numbers. Defaults to None, for a save within
+                an epoch: the state of the model's metrics is then saved too.
+            temporary: whether this checkpoint is only to resume from. Defaults to False.
+
+        Returns:
+            The path of the checkpoint.
+
+        Raises:
+            ValueError: when the folder holds checkpoints of another run, or of later steps.
+            OSError: when the checkpoint cannot be written. What was written of it is removed.
+        """
+        step = self.step
+        path = path_of(self.directory, step)
+        if not self.write:
             return path
+        last = self._records[-1] if self._records else {"step": -1}
+        if last["step"] == step and metrics is None and (temporary or not last["temporary"]):
+            return path
+        if not self._checked:
+            self._check_description()
+            self._checked = True
+        if last["step"] > step:
+            raise ValueError(
+                f"the folder {self.directory} must hold no checkpoint of a later step: restore the latest one before "
+                f"training, or choose another folder. Received: a checkpoint of step {last['step']} at step {step}"
+            )
+        record = {
+            "step": step,
+            "temporary": temporary and metrics is None,
+            "metrics": {name: _finite_or_none(value) for name, value in (metrics or {}).items()},
+            "metric_state": self._state_of_metrics() if metrics is None else None,
+            "parts": {name: part.get_state() for name, part in self.parts.items()},
+        }
+        records = self._retained([*(other for other in self._records if other["step"] != step), record])
+        try:
+            self._write(record, records, new=last["step"] != step)
+        except (OSError, tf.errors.OpError) as error:
+            if last["step"] != step:
+                self._remove_all_but(self._records)
+            raise OSError(
+                f"the checkpoint of step {step} cannot be written to {self.directory}; "
+                f"the latest complete one is {self.latest}: {error}"
+            ) from error
+        self._records = records
+        self._remove_all_but(records)
+        return path
+
+    def _write(self, record, records, new):
+        """Writes a checkpoint, then the list in which it is the last one."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        target = self.directory / _DESCRIPTION
-        temporary = target.with_name(_DESCRIPTION + ".temporary")
-        temporary.write_text(json.dumps(self._description), "utf-8")
-        os.replace(temporary, target)
-        return self._manager.save(checkpoint_number=step)
+        files.replace(self.directory / _DESCRIPTION, json.dumps(self._description))
+        write_record(self.directory, record)
+        if new:
+            # The counter is TensorFlow's own: a checkpoint without it counts as one of another program.
+            self._checkpoint.save_counter.assign_add(1)
+            self._checkpoint.write(path_of(self.directory, record["step"]))
+            for file in self.directory.glob(f"ckpt-{record['step']}.*"):
+                files.sync(file)
+        write_list(self.directory, records)
+
+    def _retained(self, records):
+        """Those of the records, the oldest first, whose checkpoints stay."""
+        steps = {record["step"] for record in [*regular_records(records)[-self.max_to_keep :], records[-1]]}
+        if self.best_to_keep:
+            steps |= {record["step"] for record in best_records(records, self.monitor, self.mode, self.best_to_keep)}
+        return [record for record in records if record["step"] in steps]
+
+    def _remove_all_but(self, records):
+        """Removes the files of other steps, also what a killed save has left of its own."""
+        steps = {record["step"] for record in records}
+        for path in list(self.directory.glob("ckpt-*")):
+            match = _FILE_OF_STEP.fullmatch(path.name)
+            if match and int(match[1]) not in steps:
+                # Gone already, or the disk is at fault, which the error that led here says better.
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _state_of_metrics(self):
+        strategy = getattr(self.model, "distribute_strategy", None)
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return None  # reading a metric takes all workers, and they need not be here at the same time
+        return [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
 
     def restore_latest(self):
         """Restores the newest checkpoint that can be read.
 
-        A checkpoint that was damaged after it was written is passed over with a warning.
+        A checkpoint that was damaged after it was written is passed over with a warning; the next save removes it.
 
         Returns:
-            The step it was saved at, or 0 when there is none.
+            The `step` it was saved at, or 0 when there is none.
 
         Raises:
             ValueError: when the checkpoints are of another model, optimizer or configuration.
             OSError: when none of the checkpoints can be read.
         """
-        paths = list(reversed(self._manager.checkpoints))
-        if not paths:
+        records = read_records(self.directory)
+        if not records:
             return 0
         self._check_description()
-        for path in paths:
+        self._checked = True
+        for count in range(len(records), 0, -1):
+            record = records[count - 1]
+            path = path_of(self.directory, record["step"])
             try:
                 self._checkpoint.restore(path).assert_consumed()
             except Exception as error:  # a damaged file shows as IndexError, ValueError or one of TensorFlow's own
                 warnings.warn(f"checkpoint {path} cannot be read and is passed over: {error}", stacklevel=2)
                 continue
-            return int(self.model.optimizer.iterations)
-        raise OSError(f"none of the {len(paths)} checkpoints in {self.directory} can be read")
+            self._records = records[:count]
+            self.batches = record["step"]
+            self._metric_state = record["metric_state"]
+            for name, part in self.parts.items():
+                if name in record["parts"]:
+                    part.set_state(record["parts"][name])
+            return record["step"]
+        raise OSError(f"none of the {len(records)} checkpoints in {self.directory} can be read")
+
+    def add_metrics(self):
+        """Adds to the model's metrics the state they had when the restored checkpoint was saved within an epoch.
+
+        `fit` resets the metrics when an epoch begins, and Keras makes some of their variables only in the first step.
+        So this comes after that step, once; `ResumeEpoch` calls it. The variables of a metric have to be sums over
+        what it has seen, which `tf.distribute` asks of them too.
+        """
+        state, self._metric_state = self._metric_state, None
+        if state is None:
+            return
+        variables = self.model.metrics_variables
+        if [np.shape(value) for value in state] != [tuple(variable.shape) for variable in variables]:
+            warnings.warn(
+                f"the checkpoint holds the state of other metrics ({len(state)} variables, {len(variables)} here): "
+                "the metrics of this epoch are those of its rest",
+                stacklevel=2,
+            )
+            return
+        for variable, value in zip(variables, state, strict=True):
+            seen = keras.ops.convert_to_numpy(variable)
+            variable.assign(np.asarray(value, seen.dtype) + seen)
 
     def _check_description(self):
         path = self.directory / _DESCRIPTION
@@ -144,77 +316,127 @@ def _differing(saved, here, name):
     return [] if saved == here else [f"{name}: saved {saved!r}, here {here!r}"]
 
 
+def _finite_or_none(value):
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
 class CheckpointEvery(keras.callbacks.Callback):
-    """Saves a checkpoint at the end of every epoch, and within it every so many steps.
+    """Saves a checkpoint at the end of every epoch, and within it every so many steps or seconds.
+
+    List it after the callbacks that write into the logs, such as `TranslationBleu`, so that the checkpoint is saved
+    with all metrics of its epoch, and after those whose state it saves. Nothing is saved between the last step of an
+    epoch and its end: a run that resumed there would leave out the evaluation.
 
     Args:
         checkpoints: a `Checkpoints` of the model that is trained.
-        steps: also save after every so many steps, counted from the beginning of training. Defaults to None: at the
-            end of an epoch only.
+        steps: also save after every so many steps, counted from the beginning of training. Defaults to None.
+        seconds: also save once so many seconds have passed since the last save; the paper's models were saved every
+            600. It is no choice for several workers: they would not save at the same step. Defaults to None.
 
     Raises:
-        ValueError: when `steps` is not positive.
+        ValueError: when `steps` or `seconds` is not positive.
     """
 
-    def __init__(self, checkpoints, *, steps=None):
+    def __init__(self, checkpoints, *, steps=None, seconds=None):
         super().__init__()
         if steps is not None and steps < 1:
             raise ValueError(f"`steps` must be positive or None. Received: steps={steps!r}")
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"`seconds` must be positive or None. Received: seconds={seconds!r}")
         self.checkpoints = checkpoints
         self.steps = steps
-        # Keras runs ahead of callbacks that it may call late. A save within the epoch must not be one of them.
-        self.async_safe = steps is None
+        self.seconds = seconds
+        self._saved_at = time.monotonic()
+        self._begin = 0
 
-    def on_train_batch_end(self, batch, logs=None):
-        if self.steps is not None and int(self.model.optimizer.iterations) % self.steps == 0:
-            self.checkpoints.save()
+    def on_train_begin(self, logs=None):
+        self._saved_at = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._begin = self.checkpoints.step
+
+    # At the beginning of a batch, not at the end of the one before: Keras may call the latter late, and waits for the
+    # device at every step if it must not. For the same reason the steps are counted here, not read from the device.
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 0:
+            return
+        due = self.seconds is not None and time.monotonic() - self._saved_at >= self.seconds
+        if due or (self.steps is not None and (self._begin + batch) % self.steps == 0):
+            self._save()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.checkpoints.save()
+        self._save(logs or {})
+
+    def _save(self, metrics=None):
+        self.checkpoints.save(metrics)
+        self._saved_at = time.monotonic()
 
 
-def average_checkpoints(checkpoints, model, *, count=5):
+def best_checkpoints(directory, *, monitor, mode, count=1):
+    """Paths of the best checkpoints of a folder by a metric that they were saved with, the best one first.
+
+    Args:
+        directory: a folder written by `Checkpoints`.
+        monitor: name of the metric, such as `"val_bleu"`.
+        mode: `"max"` where a higher value is better, `"min"` where a lower one is.
+        count: how many; fewer are returned when there are fewer. Defaults to 1.
+
+    Raises:
+        ValueError: when `mode` or `count` breaks these rules, or no checkpoint was saved with that metric.
+    """
+    check_mode(mode)
+    _check_count(count)
+    records = read_records(directory)
+    best = best_records(records, monitor, mode, count)
+    if not best:
+        known = sorted({name for record in regular_records(records) for name in record["metrics"]})
+        raise ValueError(
+            f"`monitor` must name a metric that a checkpoint in {directory} was saved with, one of {known}. "
+            f"Received: monitor={monitor!r}"
+        )
+    return [path_of(directory, record["step"]) for record in best]
+
+
+def average_checkpoints(checkpoints, model, *, count=5, monitor=None, mode=None):
     """Sets the weights of a model to the mean over several checkpoints.
 
     Weights that are no floating-point numbers, and all state that is no weight, are not averaged: the former are taken
-    from the newest checkpoint, the latter stays as it is. The mean is taken in float64.
+    from the newest checkpoint, the latter stays as it is. The mean is taken in float64, so that the mean of one
+    checkpoint is that checkpoint.
 
     Args:
-        checkpoints: a folder written by `Checkpoints`, whose last `count` checkpoints are taken, or a list of paths.
+        checkpoints: a folder written by `Checkpoints`, or a list of paths.
         model: a built model of the same shape.
         count: how many of a folder's checkpoints to take; fewer are taken when there are fewer. Defaults to 5
             (section 6.1 of the paper, base model).
+        monitor: name of a metric, to take a folder's best checkpoints by it, such as `"val_bleu"`. Defaults to None:
+            the newest ones.
+        mode: `"max"` where a higher `monitor` is better, `"min"` where a lower one is. Needed with `monitor`.
 
     Returns:
-        The list of the paths that were averaged.
+        The list of the paths that were averaged, the oldest first.
 
     Raises:
-        ValueError: when there is no checkpoint, or when one does not fit the model.
+        ValueError: when there is no checkpoint, or when one does not fit the model; the error names the weights.
     """
-    if isinstance(checkpoints, (str, os.PathLike)):
-        if count < 1:
-            raise ValueError(f"`count` must be positive. Received: count={count!r}")
-        state = tf.train.get_checkpoint_state(os.fspath(checkpoints))
-        paths = list(state.all_model_checkpoint_paths)[-count:] if state else []
-    else:
+    if not isinstance(checkpoints, (str, os.PathLike)):
         paths = [os.fspath(path) for path in checkpoints]
+    elif monitor is not None:
+        paths = best_checkpoints(checkpoints, monitor=monitor, mode=mode, count=count)
+        paths.sort(key=lambda path: int(path.rpartition("-")[2]))
+    else:
+        _check_count(count)
+        records = regular_records(read_records(checkpoints))[-count:]
+        paths = [path_of(checkpoints, record["step"]) for record in records]
     if not paths:
         raise ValueError(f"`checkpoints` must hold at least one checkpoint. Received: checkpoints={checkpoints!r}")
     weights = model.weights
-    keys = [f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE" for index in range(len(weights))]
     readers = [tf.train.load_checkpoint(path) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
-        shapes = {
-            key: tuple(shape) for key, shape in reader.get_variable_to_shape_map().items() if key.startswith("weights/")
-        }
-        expected = {key: tuple(weight.shape) for key, weight in zip(keys, weights, strict=True)}
-        if shapes != expected:
-            raise ValueError(
-                f"the checkpoint {path} does not fit the model: it holds {len(shapes)} weights with "
-                f"{sum(map(_size, shapes.values()))} parameters, the model {len(expected)} with "
-                f"{sum(map(_size, expected.values()))}, or they differ in shape"
-            )
-    for key, weight in zip(keys, weights, strict=True):
+        check_weights(path, _weights_in(path, reader), model)
+    for index, weight in enumerate(weights):
+        key = _key(index)
         newest = readers[-1].get_tensor(key)
         if keras.backend.is_float_dtype(weight.dtype):
             # One weight at a time: the checkpoints are never in memory as a whole.
@@ -226,5 +448,48 @@ def average_checkpoints(checkpoints, model, *, count=5):
     return paths
 
 
-def _size(shape):
-    return int(np.prod(shape))
+def _check_count(count):
+    if count < 1:
+        raise ValueError(f"`count` must be positive. Received: count={count!r}")
+
+
+def _key(index):
+    return f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _weights_in(path, reader):
+    """Name and shape of every weight in a checkpoint."""
+    shapes = reader.get_variable_to_shape_map()
+    shapes = [tuple(shapes[_key(index)]) for index in range(sum(key.startswith("weights/") for key in shapes))]
+    names = []
+    with contextlib.suppress(OSError, ValueError):
+        names = json.loads(Path(path).with_name(_DESCRIPTION).read_text("utf-8")).get("names", [])
+    if len(names) != len(shapes):
+        names = [f"weight {index}" for index in range(len(shapes))]
+    return list(zip(names, shapes, strict=True))
+
+
+def check_weights(source, weights, model):
+    """Raises a ValueError that names the differing weights unless the shapes in `source` are those of the model.
+
+    Weights are compared in their order; names only tell them apart in the message.
+
+    Args:
+        source: where the weights come from, for the message.
+        weights: list of `(name, shape)`.
+        model: a built model.
+    """
+    ours = [(weight.path, tuple(weight.shape)) for weight in model.weights]
+    if len(weights) == len(ours):
+        differences = [
+            f"{name} has shape {shape}, there {other}"
+            for (_, other), (name, shape) in zip(weights, ours, strict=True)
+            if other != shape
+        ]
+    else:
+        differences = [f"{len(weights)} weights there, {len(ours)} here"]
+        for present, absent, place in ((dict(ours), dict(weights), "here"), (dict(weights), dict(ours), "there")):
+            differences += [f"{name} is only {place}" for name in present if name not in absent]
+    if differences:
+        more = f"; and {len(differences) - 8} more" if len(differences) > 8 else ""
+        raise ValueError(f"{source} does not fit the model: " + "; ".join(differences[:8]) + more)

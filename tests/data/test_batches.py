@@ -42,7 +42,7 @@ def store_of_lengths(source_lengths, target_lengths):
         ids[side] = np.repeat(10 + np.arange(len(lengths), dtype=np.int32), lengths)
         ids[side][offsets[side][1:] - 1] = END_ID
     report = StoreReport(num_read=len(lengths), num_pairs=len(lengths))
-    return TokenStore(ids, offsets, report, "0" * 64)
+    return TokenStore(ids, offsets, report, "0" * 64, "0" * 64)
 
 
 def multi30k_lengths(num_pairs=29_000):

@@ -156,13 +156,55 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
         recipe.main(small(text, precious, "--overwrite"))
 
 
+@pytest.mark.slow
+def test_fine_tuning_keeps_tokenizer_model_and_frozen_parts(recipe, text, tmp_path, capfd):
+    first, second = tmp_path / "first", tmp_path / "second"
+    recipe.main(small(text, first))
+    flags = ("--init-from", str(first), "--freeze", "encoder", "--d-model", "64", "--schedule", "constant")
+    more = (
+        "--average",
+        "best",
+        "--best-checkpoints-to-keep",
+        "1",
+        "--average-checkpoints",
+        "1",
+        "--monitor",
+        "val_loss",
+    )
+    recipe.main(small(text, second, *flags, *more, "--peak-learning-rate", "0.01"))
+    assert "Frozen: encoder/" in capfd.readouterr().out
+    assert (first / "tokenizer.model").read_bytes() == (second / "tokenizer.model").read_bytes()
+    models = [keras.saving.load_model(run / "model.keras", compile=False) for run in (first, second)]
+    assert models[0].get_config()["d_model"] == models[1].get_config()["d_model"] == 32
+    moved = {
+        one.path: not np.array_equal(one, other)
+        for one, other in zip(models[0].weights, models[1].weights, strict=True)
+        if "seed_generator" not in one.path
+    }
+    assert not any(differs for path, differs in moved.items() if path.startswith("encoder/"))
+    assert all(differs for path, differs in moved.items() if path.startswith("decoder/") and path.endswith("kernel"))
+    with pytest.raises(FileNotFoundError, match=r"init_from must hold model\.keras"):
+        recipe.main(small(text, tmp_path / "third", "--init-from", str(tmp_path)))
+
+
+def test_early_stopping_and_the_moving_average(recipe, text, tmp_path, capfd):
+    flags = ("--early-stopping", "1", "--monitor", "val_loss", "--average", "moving", "--average-momentum", "0.5")
+    run = tmp_path / "run"
+    # So small a learning rate that nothing changes: the second evaluation is no better than the first.
+    results = recipe.main(small(text, run, *flags, "--train-steps", "8", "--peak-learning-rate", "1e-30"))
+    assert results["train_steps"] == 4
+    assert "Stopped early: val_loss was best" in capfd.readouterr().out
+    assert [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()] == [2, 4]
+
+
 def test_a_vocabulary_the_text_cannot_fill_is_refused(recipe, text, tmp_path):
     with pytest.raises(ValueError, match=r"vocabulary_size must be at most \d+ for this text.*Received: 50000"):
         recipe.main(small(text, tmp_path / "run", "--vocabulary-size", "50000"))
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path, number):
     def start(run, *more):
         command = [sys.executable, str(RECIPE), *small(text, run, "--train-steps", "12", *more)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -178,8 +220,12 @@ def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=300)
+    if number == signal.SIGTERM:
+        assert process.returncode == 0, output[-3000:]
+        assert "Stopped by SIGTERM after step" in output
+        assert "with --resume" in output
     process = start(killed, "--resume")
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output[-3000:]

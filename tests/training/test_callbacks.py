@@ -123,3 +123,27 @@ def test_log_writes_what_is_not_finite_as_null(tmp_path):
     fit(compiled_model(), Diverge(), MetricsLog(tmp_path / "metrics.jsonl"))
     assert records(tmp_path / "metrics.jsonl")[0]["loss"] is None
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text("utf-8")
+
+
+def test_seconds_of_an_epoch_go_on_after_a_resume(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    states = []
+
+    class Clock(keras.callbacks.Callback):
+        """A step takes 3 seconds, an evaluation 100."""
+
+        def on_train_batch_begin(self, batch, logs=None):
+            states.append(log.get_state())
+            now[0] += 3.0
+
+        def on_test_begin(self, logs=None):
+            now[0] += 100.0
+
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.set_state({"seconds": 50.0})
+    fit(compiled_model(), Clock(), log, epochs=2, validation_data=(LABELS, LABELS))
+    assert [record["seconds"] for record in records(tmp_path / "metrics.jsonl")] == [56.0, 6.0]
+    assert [record["target_tokens_per_second"] for record in records(tmp_path / "metrics.jsonl")] == [8 / 56, 8 / 6]
+    # At the beginning of each step, and after the end of the last epoch.
+    assert [*states, log.get_state()] == [{"seconds": seconds} for seconds in (50.0, 53.0, 0.0, 3.0, 0.0)]

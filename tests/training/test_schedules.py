@@ -1,28 +1,33 @@
 import json
+import math
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.schedules import WarmupSchedule
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        int,
-        float,
-        np.int64,
-        np.float32,
-        np.array,
-        lambda step: tf.constant(step, "int32"),
-        lambda step: tf.constant(step, "int64"),
-        lambda step: tf.constant(step, "float32"),
-        lambda step: keras.ops.convert_to_tensor(step),
-        lambda step: keras.Variable(step, dtype="int64", trainable=False),
-    ],
+from keras_transformer.training.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSquareRootSchedule,
+    WarmupSchedule,
 )
+
+KINDS = [
+    int,
+    float,
+    np.int64,
+    np.float32,
+    np.array,
+    lambda step: tf.constant(step, "int32"),
+    lambda step: tf.constant(step, "int64"),
+    lambda step: tf.constant(step, "float32"),
+    lambda step: keras.ops.convert_to_tensor(step),
+    lambda step: keras.Variable(step, dtype="int64", trainable=False),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_papers_rates_for_steps_of_any_kind(kind):
     schedule = WarmupSchedule(512)
     # The paper's step n is the call with n - 1.
@@ -92,3 +97,108 @@ def test_bad_arguments(arguments, message):
 def test_bad_peak():
     with pytest.raises(ValueError, match=r"`peak_learning_rate` must be a positive number. Received: peak_l.*=0"):
         WarmupSchedule.from_peak(0)
+
+
+# Rates of the updates 1, 2, ... in plain Python.
+CLOSED_FORMS = {
+    "linear inverse square root": (
+        InverseSquareRootSchedule(5e-3, 40),
+        lambda n: 5e-3 * n / 40 if n <= 40 else 5e-3 * math.sqrt(40 / n),
+    ),
+    "constant inverse square root": (
+        InverseSquareRootSchedule(0.01, 10, warmup="constant"),
+        lambda n: 0.01 if n <= 10 else 0.01 * math.sqrt(10 / n),
+    ),
+    "cosine": (
+        CosineSchedule(2e-3, 100, warmup_steps=20, final_fraction=0.1),
+        lambda n: (
+            2e-3 * n / 20
+            if n <= 20
+            else 2e-3 * 0.1 + 2e-3 * 0.9 * math.cos(math.pi / 2 * min((n - 20) / 80, 1)) ** 2  # the half angle
+        ),
+    ),
+    "cosine without warm-up": (
+        CosineSchedule(1.0, 11),
+        lambda n: math.cos(math.pi / 2 * min((n - 1) / 10, 1)) ** 2,
+    ),
+    "constant": (ConstantSchedule(0.3, 7), lambda n: 0.3 * n / 7 if n <= 7 else 0.3),
+    "constant without warm-up": (ConstantSchedule(0.3), lambda n: 0.3),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_closed_form(name):
+    schedule, rate = CLOSED_FORMS[name]
+    for n in (*range(1, 130), 10_000):
+        np.testing.assert_allclose(schedule(n - 1), rate(n), rtol=2e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_kind_of_step(name, kind):
+    schedule, rate = CLOSED_FORMS[name]
+    result = schedule(kind(8))
+    assert keras.backend.standardize_dtype(result.dtype) == "float32"
+    assert result.shape == ()
+    np.testing.assert_allclose(result, rate(9), rtol=2e-6)
+
+
+def test_linear_inverse_square_root_is_the_papers_curve():
+    ours, papers = InverseSquareRootSchedule(7e-4, 4000), WarmupSchedule.from_peak(7e-4, 4000)
+    for step in (0, 1, 1000, 3998, 3999, 4000, 4001, 10**6):
+        np.testing.assert_allclose(ours(step), papers(step), rtol=1e-6)
+
+
+def test_cosine_ends_where_it_says():
+    schedule = CosineSchedule(2.0, 50, warmup_steps=5, final_fraction=0.25)
+    rates = [float(schedule(step)) for step in range(60)]
+    assert np.argmax(rates) == 4
+    assert rates[4] == 2.0
+    assert np.all(np.diff(rates[4:50]) < 0)
+    assert rates[49:] == [0.5] * 11
+    assert float(CosineSchedule(2.0, 50)(49)) == 0.0
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_config_round_trip_in_a_saved_model(tmp_path, name):
+    schedule, _ = CLOSED_FORMS[name]
+    assert keras.saving.get_registered_name(type(schedule)) == f"keras_transformer>{type(schedule).__name__}"
+    config = json.loads(json.dumps(schedule.get_config()))
+    copy = type(schedule).from_config(config)
+    assert [float(copy(step)) for step in range(0, 200, 7)] == [float(schedule(step)) for step in range(0, 200, 7)]
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(schedule), "mse")
+    model.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert loaded.optimizer.get_config()["learning_rate"]["config"] == config
+    assert float(loaded.optimizer.learning_rate) == float(schedule(1))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "arguments", "message"),
+    [
+        (InverseSquareRootSchedule, {"peak_learning_rate": 0}, "`peak_learning_rate` must be a positive number"),
+        (InverseSquareRootSchedule, {"peak_learning_rate": 1, "warmup_steps": 0}, "Received: warmup_steps=0"),
+        (InverseSquareRootSchedule, {"peak_learning_rate": 1, "warmup": "none"}, '"linear" or "constant".*\'none\''),
+        (CosineSchedule, {"peak_learning_rate": -1, "total_steps": 9}, "Received: peak_learning_rate=-1"),
+        (CosineSchedule, {"peak_learning_rate": 1, "total_steps": 9.5}, "`total_steps` must be a positive integer"),
+        (CosineSchedule, {"peak_learning_rate": 1, "total_steps": 1}, "total_steps=1, warmup_steps=0"),
+        (
+            CosineSchedule,
+            {"peak_learning_rate": 1, "total_steps": 9, "warmup_steps": 9},
+            "`total_steps` must be greater than 1 and than `warmup_steps`. Received: total_steps=9, warmup_steps=9",
+        ),
+        (CosineSchedule, {"peak_learning_rate": 1, "total_steps": 9, "warmup_steps": -1}, "Received: warmup_steps=-1"),
+        (
+            CosineSchedule,
+            {"peak_learning_rate": 1, "total_steps": 9, "final_fraction": 1.5},
+            r"`final_fraction` must be a number in \[0, 1\]. Received: final_fraction=1.5",
+        ),
+        (ConstantSchedule, {"peak_learning_rate": "fast"}, "Received: peak_learning_rate='fast'"),
+        (ConstantSchedule, {"peak_learning_rate": 1, "warmup_steps": True}, "Received: warmup_steps=True"),
+    ],
+)
+def test_bad_arguments_of_the_other_schedules(schedule, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        schedule(**arguments)

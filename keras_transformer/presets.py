@@ -38,6 +38,7 @@ _CHANGE_NO_COUNT = {
     "dropout",
     "attention_dropout",
     "activation_dropout",
+    "embedding_dropout",
     "layer_norm_epsilon",
     "dtype",
     "name",

@@ -27,8 +27,9 @@ class Transformer(keras.Model):
         d_model: width D of embeddings and of every sub-layer's output. Defaults to 512.
         num_heads, feed_forward_dim: as for `TransformerLayer`. Default to 8 and 2048.
         key_dim, value_dim, activation, dropout, attention_dropout, activation_dropout, norm_first,
-            use_attention_bias, layer_norm_epsilon: as for `TransformerLayer`, with its defaults. `dropout` also
-            drops the sums of embedding and position.
+            use_attention_bias, layer_norm_epsilon: as for `TransformerLayer`, with its defaults.
+        embedding_dropout: share dropped from the sums of embedding and position. Defaults to `dropout`, as in the
+            paper (section 5.4).
         positions: `"sinusoidal"` (default) or `"learned"`; see `PositionalEmbedding`.
         max_length: number of learned positions, for both sides.
         tying: `"three-way"` (default, the paper): one matrix embeds source and target and gives the logits;
@@ -63,6 +64,7 @@ class Transformer(keras.Model):
         dropout=0.1,
         attention_dropout=0.0,
         activation_dropout=0.0,
+        embedding_dropout=None,
         norm_first=False,
         use_attention_bias=False,
         layer_norm_epsilon=1e-6,
@@ -96,7 +98,7 @@ class Transformer(keras.Model):
                 d_model,
                 positions=positions,
                 max_length=max_length,
-                dropout=dropout,
+                dropout=dropout if embedding_dropout is None else embedding_dropout,
                 dtype=dtype,
                 name=name,
             )
@@ -158,6 +160,7 @@ class Transformer(keras.Model):
             "num_decoder_layers": num_decoder_layers,
             "d_model": d_model,
             **layer_arguments,
+            "embedding_dropout": embedding_dropout,
             "activation": keras.activations.serialize(keras.activations.get(activation)),
             "positions": positions,
             "max_length": max_length,
@@ -281,6 +284,20 @@ class Transformer(keras.Model):
             training=False,
         )
         return scores[layer]
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """What Keras calls under a `tf.distribute` strategy, before `fit` and others, to make the metrics' variables.
+
+        To learn the shapes Keras reads a batch and averages it over the replicas: that fails where replicas hold
+        unequal numbers of rows, and uses up a batch of a pipeline that cannot be read twice. Its specification tells
+        the same.
+        """
+        if iterator is not None and self._distribute_strategy is not None:
+            specification = iterator.data_adapter.get_tf_dataset().element_spec
+            if all(hasattr(leaf, "shape") for leaf in keras.tree.flatten(specification)):  # not distributed already
+                with self.distribute_strategy.scope():
+                    return self._symbolic_build(data_batch=specification)
+        return super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def get_config(self):
         return {**self._config, "trainable": self.trainable}

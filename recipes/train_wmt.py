@@ -121,11 +121,13 @@ class Config:
     activation: str = "relu"
     """Activation of the feed-forward networks."""
     dropout: float = 0.1
-    """Share dropped from sub-layer outputs and embeddings, 0 to 1."""
+    """Share dropped from sub-layer outputs, 0 to 1."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped, 0 to 1."""
     activation_dropout: float = 0.0
     """Share of hidden feed-forward units dropped, 0 to 1."""
+    embedding_dropout: float | None = None
+    """Share dropped from the embeddings, 0 to 1; dropout by default."""
     norm_first: bool = False
     """Pre-norm instead of the paper's post-norm."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
@@ -197,7 +199,7 @@ class Config:
 
 MODEL_FIELDS = (
     "num_encoder_layers num_decoder_layers d_model num_heads feed_forward_dim key_dim value_dim activation dropout "
-    "attention_dropout activation_dropout norm_first positions max_length tying"
+    "attention_dropout activation_dropout embedding_dropout norm_first positions max_length tying"
 ).split()
 
 # How each size is trained, where it departs from the paper's base model. Small models train for few steps, and with

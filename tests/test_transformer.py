@@ -162,6 +162,8 @@ def test_arguments_reach_the_layers():
         config = layer.get_config()
         assert {name: config[name] for name in arguments} == arguments
     assert model.source_embedding.dropout == 0.11
+    assert make(dropout=0.11, embedding_dropout=0.0).source_embedding.dropout == 0.0
+    assert make(embedding_dropout=0.14).get_config()["embedding_dropout"] == 0.14
     assert model.encoder.layers[0].self_attention_residual.norm.epsilon == 1e-3
     assert model.encoder.final_norm.epsilon == 1e-3
 

@@ -45,8 +45,8 @@ MAY_USE_TENSORFLOW = (
     "training.checkpoints",
     "__main__",
 )
-# Only where a function asks for it, for the number of the replica.
-MAY_USE_TENSORFLOW_LATE = ("layers.dropout",)
+# Only where a function asks for it, for what `tf.distribute` alone knows: the number of the replica, a sum over them.
+MAY_USE_TENSORFLOW_LATE = ("layers.dropout", "training.losses")
 
 
 def module_name(path):

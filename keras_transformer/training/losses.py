@@ -23,6 +23,29 @@ def check_ignore_id(ignore_id):
         raise ValueError(f"`ignore_id` must be an integer or None. Received: ignore_id={ignore_id!r}") from None
 
 
+def token_weights(y_true, sample_weight, ignore_id):
+    """Weight of every token, float32 of the shape of the integer labels `y_true`: 0 where the label is `ignore_id`.
+
+    Raises:
+        ValueError: when `sample_weight` does not have the leading axes of `y_true`.
+    """
+    labels = ops.convert_to_tensor(y_true)
+    weights = ops.ones_like(labels, dtype="float32")
+    if ignore_id is not None:
+        weights = ops.cast(ops.not_equal(labels, ops.cast(ignore_id, labels.dtype)), "float32")
+    if sample_weight is not None:
+        sample_weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
+        if len(sample_weight.shape) > len(labels.shape):
+            raise ValueError(
+                "`sample_weight` must have the leading axes of `y_true`, for example [B] or [B, T]. "
+                f"Received: sample_weight.shape={tuple(sample_weight.shape)}, y_true.shape={tuple(labels.shape)}"
+            )
+        while len(sample_weight.shape) < len(labels.shape):
+            sample_weight = ops.expand_dims(sample_weight, -1)
+        weights = weights * sample_weight
+    return weights
+
+
 def flatten_tokens(y_true, y_pred, sample_weight, ignore_id):
     """Brings one batch to one row a token.
 
@@ -53,21 +76,10 @@ def flatten_tokens(y_true, y_pred, sample_weight, ignore_id):
                 "`y_true` and `y_pred` must agree on every axis but the vocabulary. "
                 f"Received: y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(logits.shape)}"
             )
-    weights = ops.ones_like(labels, dtype="float32")
+    weights = token_weights(labels, sample_weight, ignore_id)
     if ignore_id is not None:
         real = ops.not_equal(labels, ops.cast(ignore_id, labels.dtype))
-        weights = ops.cast(real, "float32")
         labels = ops.where(real, labels, ops.zeros_like(labels))
-    if sample_weight is not None:
-        sample_weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
-        if len(sample_weight.shape) > len(labels.shape):
-            raise ValueError(
-                "`sample_weight` must have the leading axes of `y_true`, for example [B] or [B, T]. "
-                f"Received: sample_weight.shape={tuple(sample_weight.shape)}, y_true.shape={tuple(labels.shape)}"
-            )
-        while len(sample_weight.shape) < len(labels.shape):
-            sample_weight = ops.expand_dims(sample_weight, -1)
-        weights = weights * sample_weight
     if len(logits.shape) != 2:  # flat already: loss and metrics then share one softmax in the graph
         logits = ops.reshape(logits, (-1, logits.shape[-1]))
     logits = ops.cast(logits, "float32")
@@ -127,6 +139,22 @@ def _smoothed_cross_entropy(labels, logits, label_smoothing):
     return loss_of(logits)
 
 
+def _sum_over_replicas(values):
+    """The number of replicas of the running `tf.distribute` strategy, and scalars summed over them.
+
+    Outside of a replica (no strategy, or the whole batch in its scope) there is nothing to sum.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1, values
+    import tensorflow as tf
+
+    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    context = tf.distribute.get_replica_context()
+    if num_replicas > 1 and context is not None:
+        values = context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+    return num_replicas, values
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
 class LabelSmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy of integer labels with label smoothing, over real tokens only.
@@ -147,10 +175,12 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Keras's implicit mask on the logits is not read: padding is told by the labels, once.
 
-    Under `tf.distribute` each replica calls the loss on its own part of the batch, and the gradients are added up.
-    `"mean"` divides by the replica's own weights and by the number of replicas (as Keras's losses do), which is exact
-    only when all replicas hold equally many real tokens. For the exact loss of the global batch use `"sum"` with
-    weights that add up to 1 over the global batch: `1 / real tokens of the global batch` on every real token.
+    Under `tf.distribute` each replica calls the loss on its own rows, and `"mean"` is exactly the loss of the global
+    batch all the same: every replica gets the cost of all tokens of all replicas, divided by the weights of all of
+    them, and the gradient of its own tokens' share in that. Replicas may hold any number of real tokens, also none,
+    and `sample_weight` means what it means on one device. (As all of Keras's mean losses it comes divided by the
+    number of replicas; Keras's steps expect that, and add up the gradients of the replicas.) `"sum"` is each replica's
+    own sum; with weights that add up to 1 over the global batch it is the exact loss of that too.
 
     The gradient is given in closed form; second derivatives through it are not supported.
 
@@ -197,10 +227,30 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.ignore_id = check_ignore_id(ignore_id)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        labels, logits, weights = flatten_tokens(y_true, y_pred, sample_weight, self.ignore_id)
-        # The base class reduces, and divides by the number of replicas where a strategy wants it. It hands back an
-        # empty vector unreduced; the sum makes a scalar of that and leaves a scalar alone.
-        return ops.sum(super().__call__(labels, logits, sample_weight=weights))
+        total, weight = self._sums(y_true, y_pred, sample_weight)
+        if self.reduction == "sum":
+            return total
+        num_replicas, (global_total, global_weight) = _sum_over_replicas([total, weight])
+        if num_replicas == 1:
+            return ops.divide_no_nan(total, weight)
+        # Keras's steps divide no gradient by the number of replicas and multiply every loss that they report by it.
+        value = ops.divide_no_nan(global_total, global_weight) / num_replicas
+        share = ops.divide_no_nan(total, global_weight)
+        # The value of the first, the gradient of the second: what others sum up depends on no weight of this replica.
+        return ops.stop_gradient(value) + (share - ops.stop_gradient(share))
+
+    def total(self, y_true, y_pred, sample_weight=None):
+        """`sum(weight * cost)` of the tokens at hand, a float32 scalar: this replica's own, whatever the reduction."""
+        return self._sums(y_true, y_pred, sample_weight)[0]
+
+    def total_weight(self, y_true, sample_weight=None):
+        """`sum(weight)` of the tokens at hand, a float32 scalar: the divisor of `"mean"` on one device."""
+        return ops.sum(token_weights(y_true, sample_weight, self.ignore_id))
+
+    def _sums(self, y_true, y_pred, sample_weight):
+        with keras.name_scope(self.name):
+            labels, logits, weights = flatten_tokens(y_true, y_pred, sample_weight, self.ignore_id)
+            return ops.sum(self.call(labels, logits) * weights), ops.sum(weights)
 
     def call(self, y_true, y_pred):
         """Loss of every token, unweighted: labels `[..., T]` and logits `[..., T, V]` give float32 `[..., T]`."""

@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # read at import; doubles the speed where it is not the default
 
 import keras
+import tensorflow as tf
 import tqdm
 import tyro
 
@@ -38,6 +39,7 @@ from keras_transformer.serving.saved_model import write_saved_model
 from keras_transformer.training.averaging import EvaluateAveragedWeights, averaged_weights
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
+from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.early_stopping import EarlyStopping
 from keras_transformer.training.fine_tuning import freeze, load_weights_from
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
@@ -150,6 +152,12 @@ class Config:
     """Learning rate after the warm-up: the paper's decay, a cosine down to 0 at the end, or no decay."""
     label_smoothing: float = 0.1
     """Probability spread over all pieces, 0 to 1."""
+    clip_norm: float | None = None
+    """Largest norm of the gradient of all weights together; none by default, as in the paper."""
+    micro_batches: int = 1
+    """Parts that each batch is cut into to save memory; the update is that of the whole batch."""
+    strategy: Literal["none", "mirrored"] = "none"
+    """One device, or a replica of the model on each GPU of this machine; the batch is shared among them."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy."""
     jit_compile: bool = False
@@ -287,7 +295,7 @@ def check_config(config):
         )
     if not 0 < config.average_momentum < 1:
         raise ValueError(f"average_momentum must be between 0 and 1. Received: {config.average_momentum}")
-    for name in ("checkpoint_steps", "checkpoint_seconds", "early_stopping"):
+    for name in ("checkpoint_steps", "checkpoint_seconds", "early_stopping", "clip_norm", "micro_batches"):
         if getattr(config, name) is not None and getattr(config, name) <= 0:
             raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
     if config.schedule == "cosine" and config.warmup_steps >= config.train_steps:
@@ -415,8 +423,20 @@ def open_tokenizer(config, pairs):
     return tokenizer
 
 
+def open_strategy(config):
+    """The distribution strategy, which places the model."""
+    if config.strategy == "none":
+        return tf.distribute.get_strategy()
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    print(f"Replicas of the model on {', '.join(device.name for device in devices)}")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
 def build_model(config, vocabulary_size):
-    """The compiled model, with the weights of `init_from` if there is one."""
+    """The model, with the weights of `init_from` if there is one, and the compiled one that trains it.
+
+    Both share their weights. Call it in the scope of the strategy.
+    """
     if config.init_from is None:
         model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
     else:
@@ -427,15 +447,21 @@ def build_model(config, vocabulary_size):
     if config.freeze:
         print("Frozen: " + ", ".join(freeze(model, config.freeze)))
     moving = {"use_ema": True, "ema_momentum": config.average_momentum} if config.average == "moving" else {}
-    model.compile(
+    training = TrainingModel(model, num_micro_batches=config.micro_batches)
+    training.compile(
         optimizer=keras.optimizers.Adam(
-            learning_rate_schedule(config, model), beta_1=0.9, beta_2=0.98, epsilon=1e-9, **moving
+            learning_rate_schedule(config, model),
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-9,
+            global_clipnorm=config.clip_norm,
+            **moving,
         ),
         loss=LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
         metrics=[TokenAccuracy(), Perplexity(), TokenCount()],
         jit_compile=config.jit_compile,
     )
-    return model
+    return model, training
 
 
 def learning_rate_schedule(config, model):
@@ -453,7 +479,7 @@ def score(config, hypotheses, references):
     return evaluation.bleu(hypotheses, references, target_language=config.target_language)
 
 
-def train(config, translator, store, train_batches, dev_batches, dev_pairs):
+def train(config, training, translator, store, train_batches, dev_batches, dev_pairs):
     """Run `fit` from the last checkpoint, if there is one, to the end; the model is left with the averaged weights.
 
     Returns:
@@ -462,7 +488,6 @@ def train(config, translator, store, train_batches, dev_batches, dev_pairs):
     Raises:
         TrainingInterrupted: when a signal has stopped it; its state is saved.
     """
-    model = translator.model
     mode = "max" if config.monitor == "val_bleu" else "min"
     log = MetricsLog(config.run_directory / METRICS_FILE)
     early_stopping = None
@@ -470,14 +495,14 @@ def train(config, translator, store, train_batches, dev_batches, dev_pairs):
         early_stopping = EarlyStopping(config.monitor, mode=mode, patience=config.early_stopping)
     checkpoints = Checkpoints(
         config.run_directory / "checkpoints",
-        model,
+        training,
         max_to_keep=config.checkpoints_to_keep,
         best_to_keep=config.best_checkpoints_to_keep,
         monitor=config.monitor,
         mode=mode,
         # What a run must not change while it is under way.
         config={
-            "model": model.get_config(),
+            "model": translator.model.get_config(),
             "data": {
                 "pairs_sha256": store.pairs_sha256,
                 "tokenizer_sha256": store.tokenizer_sha256,
@@ -493,7 +518,7 @@ def train(config, translator, store, train_batches, dev_batches, dev_pairs):
     is_moving = config.average == "moving"
 
     def translate(sentences):
-        with averaged_weights(model) if is_moving else contextlib.nullcontext():
+        with averaged_weights(training) if is_moving else contextlib.nullcontext():
             return translator.translate(sentences, search=BeamSearch(beam_size=1))  # greedy: training waits for it
 
     sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
@@ -508,7 +533,7 @@ def train(config, translator, store, train_batches, dev_batches, dev_pairs):
         StopOnSignal(checkpoints),
     ]
     if early_stopping is None or not early_stopping.stopped:
-        model.fit(
+        training.fit(
             train_batches.dataset(start_step=step),
             validation_data=dev_batches.dataset(repeat=False),
             initial_epoch=step // config.evaluation_steps,
@@ -521,10 +546,10 @@ def train(config, translator, store, train_batches, dev_batches, dev_pairs):
     if early_stopping is not None and early_stopping.stopped:
         print(f"Stopped early: {config.monitor} was best, {early_stopping.best:.4g}, at {early_stopping.best_step:,}")
     if is_moving:
-        model.optimizer.finalize_variable_values(model.trainable_weights)
+        training.optimizer.finalize_variable_values(training.trainable_weights)
     else:
         best = {"monitor": config.monitor, "mode": mode} if config.average == "best" else {}
-        average_checkpoints(checkpoints.directory, model, count=config.average_checkpoints, **best)
+        average_checkpoints(checkpoints.directory, training, count=config.average_checkpoints, **best)
     return checkpoints.step
 
 
@@ -590,12 +615,13 @@ def main(arguments=None):
     longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
     dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
 
-    model = build_model(config, tokenizer.vocabulary_size)
+    with open_strategy(config).scope():
+        model, training = build_model(config, tokenizer.vocabulary_size)
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
     search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
     translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
     try:
-        num_steps = train(config, translator, store, train_batches, dev_batches, dev_pairs)
+        num_steps = train(config, training, translator, store, train_batches, dev_batches, dev_pairs)
     except TrainingInterrupted as interruption:
         print(
             f"\nStopped by {interruption.signal} after step {interruption.step:,}; it is saved in {interruption.path}"

@@ -187,6 +187,33 @@ def test_fine_tuning_keeps_tokenizer_model_and_frozen_parts(recipe, text, tmp_pa
         recipe.main(small(text, tmp_path / "third", "--init-from", str(tmp_path)))
 
 
+ON_TWO_DEVICES = """
+import runpy, sys
+import tensorflow as tf
+devices = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(devices[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_replicas_and_micro_batches_give_the_numbers_of_one_device(text, tmp_path):
+    """The same losses, but for the order in which numbers are added; without dropout, which differs by replica."""
+    logs = []
+    for name, flags in {"one": [], "two": ["--strategy", "mirrored"], "parts": ["--micro-batches", "3"]}.items():
+        run = tmp_path / name
+        code = ON_TWO_DEVICES.replace("sys.argv[0]", repr(str(RECIPE)))
+        arguments = small(text, run, "--dropout", "0", "--clip-norm", "0.5", *flags)
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert ("Replicas of the model on" in done.stdout) == (name == "two")
+        logs.append([json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()])
+    for other in logs[1:]:
+        for one, record in zip(logs[0], other, strict=True):
+            for key in ("loss", "val_loss", "target_tokens", "token_accuracy", "val_perplexity", "gradient_norm"):
+                assert record[key] == pytest.approx(one[key], rel=1e-4), key
+
+
 def test_early_stopping_and_the_moving_average(recipe, text, tmp_path, capfd):
     flags = ("--early-stopping", "1", "--monitor", "val_loss", "--average", "moving", "--average-momentum", "0.5")
     run = tmp_path / "run"

@@ -36,6 +36,7 @@ from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.presets import PRESETS
 from keras_transformer.serving.saved_model import write_saved_model
+from keras_transformer.training import hosts
 from keras_transformer.training.averaging import EvaluateAveragedWeights, averaged_weights
 from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
@@ -45,7 +46,7 @@ from keras_transformer.training.fine_tuning import freeze, load_weights_from
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
 from keras_transformer.training.report import plot_metrics
-from keras_transformer.training.resuming import ResumeEpoch, StopOnSignal, TrainingInterrupted
+from keras_transformer.training.resuming import ResumeEpoch, TrainingInterrupted
 from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
 from keras_transformer.transformer import Transformer
 from keras_transformer.translator import MODEL_FILE, TOKENIZER_FILE, Translator
@@ -156,8 +157,9 @@ class Config:
     """Largest norm of the gradient of all weights together; none by default, as in the paper."""
     micro_batches: int = 1
     """Parts that each batch is cut into to save memory; the update is that of the whole batch."""
-    strategy: Literal["none", "mirrored"] = "none"
-    """One device, or a replica of the model on each GPU of this machine; the batch is shared among them."""
+    strategy: Literal["none", "mirrored", "multi-worker"] = "none"
+    """One device; a replica of the model on each GPU of this machine; or on the machines that TF_CONFIG names, each of
+    which runs the same command (see launch/). The replicas share each batch."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy."""
     jit_compile: bool = False
@@ -341,7 +343,7 @@ def open_run(config):
     described = {
         name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
         for name, value in dataclasses.asdict(config).items()
-        if name not in ("resume", "overwrite", "run_directory")
+        if name not in ("resume", "overwrite", "run_directory", "strategy")
     }
     if config.resume:
         if not path.is_file():
@@ -424,12 +426,17 @@ def open_tokenizer(config, pairs):
 
 
 def open_strategy(config):
-    """The distribution strategy, which places the model."""
-    if config.strategy == "none":
-        return tf.distribute.get_strategy()
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    print(f"Replicas of the model on {', '.join(device.name for device in devices)}")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
+    """The distribution strategy, which places the model. It comes before all else that TensorFlow does."""
+    if config.strategy == "multi-worker":
+        print(f"Waiting for all workers of TF_CONFIG={os.environ.get('TF_CONFIG', '')}", flush=True)
+        strategy = hosts.connect()
+    elif config.strategy == "mirrored":
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    else:
+        strategy = tf.distribute.get_strategy()
+    print(f"Training on {hosts.describe(strategy)}", flush=True)
+    return strategy
 
 
 def build_model(config, vocabulary_size):
@@ -480,15 +487,17 @@ def score(config, hypotheses, references):
 
 
 def train(config, training, translator, store, train_batches, dev_batches, dev_pairs):
-    """Run `fit` from the last checkpoint, if there is one, to the end; the model is left with the averaged weights.
+    """Run `fit` from the last checkpoint, if there is one, to the end.
 
     Returns:
-        The number of updates in all.
+        The `Checkpoints`.
 
     Raises:
         TrainingInterrupted: when a signal has stopped it; its state is saved.
     """
-    mode = "max" if config.monitor == "val_bleu" else "min"
+    strategy = training.distribute_strategy
+    is_chief = hosts.is_chief(strategy)  # of several workers the one that writes
+    mode = monitor_mode(config)
     log = MetricsLog(config.run_directory / METRICS_FILE)
     early_stopping = None
     if config.early_stopping is not None:
@@ -511,8 +520,10 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
             },
         },
         parts={"log": log} | ({} if early_stopping is None else {"early_stopping": early_stopping}),
+        write=is_chief,
     )
     step = checkpoints.restore_latest()
+    hosts.check_same(strategy, step=step, data=store.pairs_sha256)
     if step:
         print(f"Resuming after step {step:,}")
     is_moving = config.average == "moving"
@@ -525,17 +536,20 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
     callbacks = [
         ResumeEpoch(checkpoints, config.evaluation_steps),
         EvaluateAveragedWeights() if is_moving else None,
-        TranslationBleu(translate, sources, references, functools.partial(score, config)),
-        log,
-        keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False),
+        TranslationBleu(translate, sources, references, functools.partial(score, config)) if is_chief else None,
+        log if is_chief else None,
+        keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False) if is_chief else None,
+        hosts.ChiefLogs(strategy, ["val_bleu"]),
         early_stopping,
         CheckpointEvery(checkpoints, steps=config.checkpoint_steps, seconds=config.checkpoint_seconds),
-        StopOnSignal(checkpoints),
+        hosts.FirstStepTime(),
+        hosts.StopOnSignalAnywhere(checkpoints, strategy),
     ]
     if early_stopping is None or not early_stopping.stopped:
         training.fit(
-            train_batches.dataset(start_step=step),
-            validation_data=dev_batches.dataset(repeat=False),
+            hosts.share_rows(train_batches.dataset(start_step=step), strategy),
+            validation_data=hosts.share_rows(dev_batches.dataset(repeat=False), strategy),
+            validation_steps=dev_batches.num_batches(),
             initial_epoch=step // config.evaluation_steps,
             epochs=config.train_steps // config.evaluation_steps,
             steps_per_epoch=config.evaluation_steps,
@@ -545,12 +559,21 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
         )
     if early_stopping is not None and early_stopping.stopped:
         print(f"Stopped early: {config.monitor} was best, {early_stopping.best:.4g}, at {early_stopping.best_step:,}")
-    if is_moving:
+    return checkpoints
+
+
+def monitor_mode(config):
+    """Whether a higher or a lower `monitor` is better."""
+    return "max" if config.monitor == "val_bleu" else "min"
+
+
+def average_weights(config, training, checkpoints):
+    """Give the model the weights that it is to end with."""
+    if config.average == "moving":
         training.optimizer.finalize_variable_values(training.trainable_weights)
     else:
-        best = {"monitor": config.monitor, "mode": mode} if config.average == "best" else {}
+        best = {"monitor": config.monitor, "mode": monitor_mode(config)} if config.average == "best" else {}
         average_checkpoints(checkpoints.directory, training, count=config.average_checkpoints, **best)
-    return checkpoints.step
 
 
 def draw(config):
@@ -588,16 +611,8 @@ def test(config, translator, pairs):
     return results | {"test_sentences": len(sources), "test_sentences_per_second": len(sources) / seconds}
 
 
-def main(arguments=None):
-    """Run the recipe; see the module."""
-    start = time.perf_counter()
-    config = parse_config(sys.argv[1:] if arguments is None else arguments)
-    check_config(config)
-    corpora = open_corpora(config)
-    open_run(config)
-    keras.config.set_dtype_policy(config.precision)
-    keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
-
+def prepare(config, corpora):
+    """The tokenizer and the token ids of the training text, made or found in the run directory."""
     print("Preparing the text")
     tokenizer = open_tokenizer(config, corpora["train"])
     store = TokenStore.write(
@@ -606,6 +621,35 @@ def main(arguments=None):
         tokenizer,
         max_length=config.max_sentence_tokens,
     )
+    return tokenizer, store
+
+
+def finish(config, translator, test_pairs):
+    """Save, draw, score and export the trained model; returns the results."""
+    translator.save(config.run_directory)
+    draw(config)
+    results = test(config, translator, test_pairs)
+    export = config.run_directory / "export" / "1"
+    if export.exists():  # of an earlier end of this same run
+        shutil.rmtree(export)
+    described = json.loads((config.run_directory / CONFIG_FILE).read_text("utf-8"))
+    write_saved_model(translator, export, training=described, evaluation=results)
+    return results | {"parameters": translator.model.count_params(), "export": str(export)}
+
+
+def main(arguments=None):
+    """Run the recipe; see the module."""
+    start = time.perf_counter()
+    config = parse_config(sys.argv[1:] if arguments is None else arguments)
+    check_config(config)
+    corpora = open_corpora(config)
+    strategy = open_strategy(config)
+    with hosts.chief_first(strategy):
+        if hosts.is_chief(strategy):
+            open_run(config)
+        keras.config.set_dtype_policy(config.precision)
+        keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
+        tokenizer, store = prepare(config, corpora)
     dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
     dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
     for split, split_store in (("train", store), ("dev", dev_store)):
@@ -615,36 +659,26 @@ def main(arguments=None):
     longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
     dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
 
-    with open_strategy(config).scope():
+    with strategy.scope():
         model, training = build_model(config, tokenizer.vocabulary_size)
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
     search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
     translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
     try:
-        num_steps = train(config, training, translator, store, train_batches, dev_batches, dev_pairs)
+        checkpoints = train(config, training, translator, store, train_batches, dev_batches, dev_pairs)
     except TrainingInterrupted as interruption:
-        print(
-            f"\nStopped by {interruption.signal} after step {interruption.step:,}; it is saved in {interruption.path}"
-        )
+        print(f"\nStopped by {interruption.signal} after step {interruption.step:,}, saved as {interruption.path}")
         print("The same command with --resume goes on from there.")
         return None
-    translator.save(config.run_directory)
-
-    draw(config)
-    results = test(config, translator, test_pairs)
-    export = config.run_directory / "export" / "1"
-    if export.exists():  # of an earlier end of this same run
-        shutil.rmtree(export)
-    training = json.loads((config.run_directory / CONFIG_FILE).read_text("utf-8"))
-    write_saved_model(translator, export, training=training, evaluation=results)
-    results |= {
-        "parameters": model.count_params(),
-        "train_steps": num_steps,
-        "seconds": time.perf_counter() - start,
-        "export": str(export),
-    }
-    path = config.run_directory / RESULTS_FILE
-    path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    with hosts.chief_first(strategy):
+        if not hosts.is_chief(strategy):
+            return None
+        average_weights(config, training, checkpoints)
+        results = finish(config, translator, test_pairs)
+        results |= {"train_steps": checkpoints.step, "seconds": time.perf_counter() - start}
+        path = config.run_directory / RESULTS_FILE
+        path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    export = results["export"]
     print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
     return results
 

@@ -42,6 +42,7 @@ MAY_USE_TENSORFLOW = (
     "serving",
     "commands",
     "training.distribution",
+    "training.hosts",
     "training.checkpoints",
     "__main__",
 )

@@ -236,7 +236,7 @@ class TrainingModel(keras.Model):
                 metric.update_state(loss, sample_weight=tf.shape(keras.tree.flatten(x)[0])[0])
 
         # One pass tells the norm and whether all is finite. Summed over the replicas, so all of them find the same.
-        squares = tf.stack([tf.cast(tf.reduce_sum(tf.square(gradient)), "float32") for gradient in gradients])
+        squares = tf.stack([2 * tf.cast(tf.nn.l2_loss(gradient), "float32") for gradient in gradients])
         norm = tf.sqrt(tf.reduce_sum(squares))
         finite = tf.math.is_finite(norm)
         replica.merge_call(self._update, args=(gradients, squares, finite, tf.shape(y)))
@@ -246,7 +246,20 @@ class TrainingModel(keras.Model):
             for variable, old in zip(self.metrics_variables, before, strict=True):
                 variable.assign(tf.where(finite, tf.convert_to_tensor(variable), old))
             skipped_metric.update_state(tf.logical_not(finite))
-        return self.get_metrics_result()
+        return self._step_logs(self.get_metrics_result())
+
+    def test_step(self, data):
+        """The metrics of one batch; runs on each replica with its own rows."""
+        return self._step_logs(super().test_step(data))
+
+    def _step_logs(self, logs):
+        # What the replicas of several hosts return Keras averages over the first axis, which a number does not have.
+        strategy = self.distribute_strategy
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return logs
+        if sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())) < 2:
+            return logs
+        return keras.tree.map_structure(lambda value: tf.reshape(value, (1,)), logs)
 
     def _loss_and_gradients(self, x, y, sample_weight, divisor, scale):
         """This replica's share in the loss, and the gradients of that times `scale`, over all micro-batches."""

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -206,12 +207,56 @@ def test_replicas_and_micro_batches_give_the_numbers_of_one_device(text, tmp_pat
         arguments = small(text, run, "--dropout", "0", "--clip-norm", "0.5", *flags)
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        assert ("Replicas of the model on" in done.stdout) == (name == "two")
+        assert ("Training on 2 replicas in one process" in done.stdout) == (name == "two")
         logs.append([json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()])
     for other in logs[1:]:
         for one, record in zip(logs[0], other, strict=True):
             for key in ("loss", "val_loss", "target_tokens", "token_accuracy", "val_perplexity", "gradient_norm"):
                 assert record[key] == pytest.approx(one[key], rel=1e-4), key
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_numbers_of_one(text, tmp_path):
+    def start(run, config=None):
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)} if config else None
+        command = [sys.executable, str(RECIPE), *small(text, run, "--dropout", "0")]
+        command += ["--strategy", "multi-worker"] if config else []
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    workers = [start(two, {"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in (0, 1)]
+    try:
+        outputs = [worker.communicate(timeout=280)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    for worker, output in zip(workers, outputs, strict=True):
+        assert worker.returncode == 0, output[-3000:]
+        assert "of 2 workers" in output
+        assert "First step done after" in output
+    assert ["Exported to" in output for output in outputs] == [True, False]
+    process = start(one)
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, output[-3000:]
+    logs = [
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()] for run in (one, two)
+    ]
+    for record, other in zip(*logs, strict=True):
+        for key in ("loss", "val_loss", "target_tokens", "val_perplexity", "gradient_norm"):
+            assert other[key] == pytest.approx(record[key], rel=1e-4), key
+    results = [json.loads((run / "results.json").read_text("utf-8"))["test_bleu"] for run in (one, two)]
+    assert results[0] == pytest.approx(results[1], abs=0.5)
 
 
 def test_early_stopping_and_the_moving_average(recipe, text, tmp_path, capfd):

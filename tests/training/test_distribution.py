@@ -167,6 +167,17 @@ def test_step_equals_one_device(replicas, num_replicas, step):
     assert answer["optimizer"]["iteration"] == 20
 
 
+@pytest.mark.parametrize("step", [None, {}, {"num_micro_batches": 2}], ids=str)
+def test_size_of_the_update(replicas, step):
+    """Adam would take the same step with twice the gradient."""
+    optimizer = ("SGD", {"learning_rate": 0.5})
+    _, expected = replicas.train(1, data=EVEN, optimizer=optimizer)
+    _, weights = replicas.train(2, data=EVEN, optimizer=optimizer, step=step)
+    assert difference(weights, expected) < 1e-5
+    _, start = replicas.train(1, data=EVEN, optimizer=("SGD", {"learning_rate": 0.0}))
+    assert difference(weights, start) > 1e-2
+
+
 @pytest.mark.slow
 def test_step_of_a_transformer_equals_one_device(replicas):
     run = {"model": "transformer", "data": UNEVEN}
@@ -268,7 +279,6 @@ def test_bfloat16(replicas):
     assert set(answer["optimizer"]) == {"iteration", "learning_rate"}, "no loss scale"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [{}, {"num_micro_batches": 2}], ids=str)
 def test_compiled_by_xla(replicas, step):
     expected, expected_weights = replicas.train(1, data=EVEN)

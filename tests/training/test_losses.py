@@ -207,6 +207,19 @@ def test_sum_with_global_weights_is_exact_over_replicas_of_unequal_length(batch)
     np.testing.assert_allclose(sum(parts), reference(logits, labels)[0], rtol=2e-6)
 
 
+def test_total_and_total_weight_are_what_the_mean_is_made_of(batch):
+    labels, logits = batch
+    weights = np.random.default_rng(2).uniform(0, 3, size=4).astype("float32")
+    for reduction in ("mean", "sum"):
+        loss = LabelSmoothedCrossEntropy(reduction=reduction)
+        total, weight = loss.total(labels, logits, weights), loss.total_weight(labels, weights)
+        np.testing.assert_allclose(total, reference(logits, labels, weights=weights[:, None], reduction="sum")[0], 2e-6)
+        np.testing.assert_allclose(weight, np.sum((labels != 0) * weights[:, None]), rtol=1e-6)
+        divisor = {"mean": weight, "sum": 1.0}[reduction]
+        np.testing.assert_allclose(loss(labels, logits, weights), total / divisor, rtol=1e-6)
+    assert float(LabelSmoothedCrossEntropy(ignore_id=None).total_weight(labels)) == labels.size
+
+
 def test_graph_makes_no_tensor_of_more_than_one_extra_logits():
     """Counts what a training step allocates: tensors of `[tokens, V]`, less those written over their own input."""
     labels = tf.TensorSpec((8, 64), "int32")

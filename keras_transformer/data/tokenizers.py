@@ -20,6 +20,9 @@ UNKNOWN_ID = 1
 START_ID = 2
 END_ID = 3
 
+# Decoding leaves them out before it looks at the pieces, so that the bytes around one join.
+_SILENT_IDS = (PAD_ID, START_ID, END_ID)
+
 NORMALIZATIONS = ("whitespace", "nfkc", "nmt_nfkc", "identity")
 
 # Everything that Unicode calls white space, the four ASCII separators (str.isspace), and U+2581, the mark with which
@@ -210,9 +213,10 @@ class Tokenizer:
         )
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of one sequence of ids. Padding, start and end give nothing; broken byte sequences give U+FFFD."""
+        """Text of one sequence of ids, read as if padding, start and end were not there; broken bytes give U+FFFD."""
         last = self.vocabulary_size - 1
-        return self._processor.Decode([min(max(int(token), 0), last) for token in ids])
+        ids = (min(max(int(token), 0), last) for token in ids)
+        return self._processor.Decode([token for token in ids if token not in _SILENT_IDS])
 
     def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
         """Text of each row of ids."""
@@ -257,7 +261,7 @@ class Tokenizer:
             that begins a word belongs to word 0.
         """
         is_text = np.ones([self.vocabulary_size], bool)
-        is_text[[PAD_ID, START_ID, END_ID]] = False
+        is_text[list(_SILENT_IDS)] = False
         begins = [self._processor.IdToPiece(token).startswith("\u2581") for token in range(self.vocabulary_size)]
         is_text, begins = tf.gather(is_text, ids), tf.gather(begins, ids)  # [B, T]
         begins |= tf.cumsum(tf.cast(is_text, tf.int32), axis=1) == 1
@@ -272,19 +276,19 @@ class Tokenizer:
                 clipped to the nearest one in it.
 
         Returns:
-            Strings of shape [B], always valid UTF-8. Padding, start and end give nothing.
+            Strings of shape [B], always valid UTF-8, as if padding, start and end were not there.
         """
         if not isinstance(ids, tf.RaggedTensor):
             ids = tf.RaggedTensor.from_tensor(tf.convert_to_tensor(ids))
         # Clip before the cast: a 64-bit id must not wrap into the vocabulary.
         values = tf.clip_by_value(ids.flat_values, 0, tf.cast(self.vocabulary_size - 1, ids.dtype))
         ids = ids.with_flat_values(tf.cast(values, tf.int32))
+        ids = tf.ragged.boolean_mask(ids, (ids == UNKNOWN_ID) | (ids > END_ID))
         if not self._keeps_blanks:
             return _valid_utf8(self.graph_tokenizer.detokenize(ids))
         # The library inside tensorflow_text drops every space at the start of a text, not only the one that stands
         # for the start of a word. So put an "A" before the text, and take it off again with that space, which a
         # first byte piece of a space is not.
-        ids = tf.ragged.boolean_mask(ids, (ids == UNKNOWN_ID) | (ids > END_ID))
         guard = tf.fill([ids.nrows(), 1], self._guard)
         text = _valid_utf8(self.graph_tokenizer.detokenize(tf.concat([guard, ids], axis=1)))
         return tf.where(

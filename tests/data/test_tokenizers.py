@@ -195,6 +195,15 @@ def test_any_ids_give_as_many_valid_texts(tokenizers, rows):
         assert not any("<0x" in text or "⁇" in text for text in texts)
 
 
+def test_special_ids_between_bytes_are_as_if_not_there(tokenizers):
+    e_acute = [4 + byte for byte in "é".encode()]
+    for tokenizer in tokenizers.values():
+        for special in (PAD_ID, START_ID, END_ID):
+            rows = [[e_acute[0], special, e_acute[1]], [special, *e_acute], [*e_acute, special], [special] * 3]
+            texts = [text.decode("utf-8") for text in tokenizer.detokenize(rows[:2]).numpy()]
+            assert tokenizer.decode_batch(rows) == [*texts, "é", ""] == ["é", "é", "é", ""]
+
+
 def test_spaces_at_the_start_in_every_spelling(tokenizers):
     for tokenizer in tokenizers.values():
         (word,) = tokenizer.encode(["dog"])

@@ -14,7 +14,6 @@ _MASKED_SCORE = -1e9
 # A decoding step has few queries, static in number. TensorFlow's own operations take longer to set up than such small
 # computations last, so they get simpler ones.
 _FEW_QUERIES = 8
-_FEW_ROWS = 128
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -207,11 +206,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _split_heads(self, projection, x, width):
         rows, length = projection(as_rows(x)), ops.shape(x)[1]  # [B * T, H * d]
-        return _swap(ops.reshape(rows, (-1, length, self.num_heads, width)))  # [B, H, T, d]
+        x = ops.reshape(rows, (-1, length, self.num_heads, width))
+        return _swap(x, length=x.shape[1])  # [B, H, T, d]
 
     def _join_heads(self, x):
         length = ops.shape(x)[2]
-        rows = ops.reshape(_swap(x), (-1, self.num_heads * self._value_dim))  # [B * T, H * d_v]
+        rows = ops.reshape(_swap(x, length=x.shape[2]), (-1, self.num_heads * self._value_dim))  # [B * T, H * d_v]
         rows = self.output_projection(rows)  # [B * T, output_dim]
         return ops.reshape(rows, (-1, length, rows.shape[-1]))
 
@@ -228,11 +228,11 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-def _swap(x):
-    """Swap the two dimensions in the middle, as `ops.transpose(x, (0, 2, 1, 3))` does."""
-    _, first, second, width = x.shape
-    if first is None or second is None or first * second > _FEW_ROWS:
+def _swap(x, length):
+    """Swap the two dimensions in the middle, one of which is the static `length`, or None, of the sequence."""
+    if length is None or length > _FEW_QUERIES:
         return ops.transpose(x, (0, 2, 1, 3))
+    _, first, second, width = x.shape
     if 1 in (first, second):
         return ops.reshape(x, (-1, second, first, width))
     # A decoding step: taking rows is several times faster than TensorFlow's transposition of small matrices.

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -35,9 +36,7 @@ class Residual(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape):
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy, name="output_dropout")
 

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 
@@ -143,7 +144,7 @@ class Stack(keras.layers.Layer):
 
     def _build_final_norm(self, inputs_shape):
         if self.norm_first:
-            self.final_norm = keras.layers.LayerNormalization(
+            self.final_norm = LayerNormalization(
                 epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="final_norm"
             )
             self.final_norm.build(inputs_shape)

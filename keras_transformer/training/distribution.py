@@ -15,19 +15,18 @@ _MAX_NAMES = 8
 
 
 class _SkippedSteps(keras.metrics.Metric):
-    """Number of steps that were skipped. Every replica counts each step, so the sum over replicas is divided again."""
+    """Number of steps that were skipped. The first replica counts for all, since their counts are added up."""
 
     def __init__(self, name="skipped_steps"):
         super().__init__(name=name, dtype="float32")
         self.total = self.add_variable(shape=(), initializer="zeros", name="total")
-        self.num_replicas = self.add_variable(shape=(), initializer="zeros", name="num_replicas")
 
     def update_state(self, skipped):
-        self.total.assign_add(keras.ops.cast(skipped, "float32"))
-        self.num_replicas.assign(keras.ops.ones(()))
+        is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+        self.total.assign_add(tf.cast(tf.logical_and(skipped, is_first), "float32"))
 
     def result(self):
-        return keras.ops.divide_no_nan(self.total, self.num_replicas)
+        return self.total + 0.0  # a copy: Keras keeps the result while training goes on counting
 
 
 @contextlib.contextmanager
@@ -65,7 +64,7 @@ class TrainingModel(keras.Model):
       divided by the weights of the global batch; only the memory for activations is that of a part. (Dropout draws
       other masks, as for any other cut.) `iterations` counts updates.
     - *XLA*: `compile(jit_compile=True)` compiles forward and backward pass on each replica, once for each shape of a
-      batch: give it batches of few shapes. The rest of the step and `evaluate` are not compiled by XLA.
+      batch: give it few, as `Batches(num_shapes=8)` does. The rest of the step and `evaluate` are not compiled.
 
     The log has two more numbers: `gradient_norm`, the mean over steps of the norm of the global gradient before
     clipping, and `skipped_steps`. Neither is in the results of `evaluate`.

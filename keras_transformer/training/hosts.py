@@ -24,8 +24,8 @@ the others are and which one it is. The chief is the worker that writes; by defa
             score_and_export()
 
 All workers see the same run directory, and all make the same steps: whatever ends or prolongs training must decide
-alike everywhere. Callbacks that only look may be the chief's alone, such as `TranslationBleu`, `MetricsLog` and
-`keras.callbacks.TensorBoard`; `ChiefLogs` gives what they add to the logs to the others, where those decide by it.
+alike everywhere. Callbacks that only look may be the chief's alone, such as `TranslationScores`, `MetricsLog` and
+`TensorBoardLog`; `ChiefLogs` gives what they add to the logs to the others, where those decide by it.
 Checkpoints go by steps, not by seconds.
 
 When one worker is gone the others cannot go on. They end with TensorFlow's UnavailableError, within seconds where the
@@ -38,6 +38,7 @@ import hashlib
 import json
 import os
 import signal
+import threading
 import time
 
 import keras
@@ -46,18 +47,68 @@ import tensorflow as tf
 from keras_transformer.training.progress import steps_made
 from keras_transformer.training.resuming import StopOnSignal
 
+# How the replicas of one process, and those of several, can add up their gradients.
+_REDUCTIONS = {
+    "auto": lambda: None,
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical-copy": tf.distribute.HierarchicalCopyAllReduce,
+    "one-device": tf.distribute.ReductionToOneDevice,
+}
+_REDUCTIONS_OF_HOSTS = {
+    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
+}
 
-def connect():
+
+def _check_reduction(reduction, choices):
+    if reduction not in choices:
+        raise ValueError(f"`reduction` must be one of {', '.join(choices)} here. Received: reduction={reduction!r}")
+
+
+def replicate(devices=None, *, reduction="auto"):
+    """A strategy that trains one model on several devices of this machine, in this process.
+
+    Args:
+        devices: names of devices, such as `["GPU:0", "GPU:1"]`. Defaults to None: all GPUs, or all CPU devices.
+        reduction: how gradients are added up over the devices. `"auto"` is TensorFlow's choice: NCCL between GPUs,
+            rings between CPU devices. Where that does not work, as when the first step never ends or losses are not
+            finite on some GPUs, try `"hierarchical-copy"`, which copies between GPUs without NCCL, and `"one-device"`,
+            which adds up on one device and needs nothing of the machine. `"nccl"` is TensorFlow's older use of NCCL.
+            Defaults to `"auto"`.
+
+    Returns:
+        A `tf.distribute.MirroredStrategy`.
+
+    Raises:
+        ValueError: for another `reduction`, or `"nccl"` where a device is no GPU.
+    """
+    _check_reduction(reduction, _REDUCTIONS)
+    if devices is None:
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        devices = [device.name for device in devices]
+    if reduction == "nccl" and not all("GPU" in device.upper() for device in devices):
+        raise ValueError(f"`reduction` must not be nccl unless all devices are GPUs. Received: devices={devices!r}")
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=_REDUCTIONS[reduction]())
+
+
+def connect(*, reduction="auto"):
     """Joins the workers that TF_CONFIG names, and waits for all of them.
 
     Call it before TensorFlow has computed anything. Prints who is waited for, since the wait can be long.
+
+    Args:
+        reduction: how gradients are added up over all replicas: `"nccl"` between GPUs, `"ring"` over gRPC, which works
+            wherever the workers have found each other, or `"auto"`, TensorFlow's choice. Defaults to `"auto"`.
 
     Returns:
         A `tf.distribute.MultiWorkerMirroredStrategy`, with one replica for each GPU of each host, or one for the CPU.
 
     Raises:
-        ValueError: if TF_CONFIG is missing, is not JSON, or does not say who the workers are and which one this is.
+        ValueError: if TF_CONFIG is missing, is not JSON, or does not say who the workers are and which one this is, or
+            for another `reduction`.
     """
+    _check_reduction(reduction, _REDUCTIONS_OF_HOSTS)
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
@@ -71,7 +122,8 @@ def connect():
         ) from None
     workers = ", ".join(address for job in config["cluster"].values() for address in job)
     print(f"{task['type']} {task['index']} waits for all of: {workers}", flush=True)
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    options = tf.distribute.experimental.CommunicationOptions(implementation=_REDUCTIONS_OF_HOSTS[reduction])
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def _is_multi_worker(strategy):
@@ -95,14 +147,20 @@ def describe(strategy):
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
         return f"one replica, on {devices[0].name}"
     devices = ", ".join(strategy.extended.worker_devices)
+    if strategy.num_replicas_in_sync == 1:
+        return f"one replica, on {devices}"
+    # TensorFlow keeps both to itself.
+    reduction = type(strategy.extended._cross_device_ops).__name__
+    if reduction == "CollectiveAllReduce":
+        reduction += f" ({strategy.extended._communication_options.implementation.value})"
+    reduction = f"gradients are added up by {reduction}"
     if not _is_multi_worker(strategy):
-        return f"{strategy.num_replicas_in_sync} replicas in one process, on {devices}"
+        return f"{strategy.num_replicas_in_sync} replicas in one process, on {devices}; {reduction}"
     resolver = strategy.cluster_resolver
     workers = [address for job in resolver.cluster_spec().as_dict().values() for address in job]
     return (
         f"{resolver.task_type} {resolver.task_id}{' (chief)' if is_chief(strategy) else ''} of {len(workers)} workers "
-        f"({', '.join(workers)}); {strategy.num_replicas_in_sync} replicas in all, here on {devices}; gradients are "
-        "added up over all replicas by TensorFlow's collectives (NCCL between GPUs, else rings over gRPC)"
+        f"({', '.join(workers)}); {strategy.num_replicas_in_sync} replicas in all, here on {devices}; {reduction}"
     )
 
 
@@ -217,12 +275,18 @@ def check_same(strategy, **values):
 
 
 class FirstStepTime(keras.callbacks.Callback):
-    """Prints when the first step begins and how long it took, so that a hang can be told from a slow start."""
+    """Prints when the first step begins and how long it took, so that a hang can be told from a slow start.
 
-    def __init__(self):
+    Args:
+        patience: seconds after which it prints what to look at if the first step is still not done. Defaults to 300.
+    """
+
+    def __init__(self, patience=300.0):
         super().__init__()
+        self.patience = patience
         self._begin = None
         self._is_done = False
+        self._hint = None
 
     def on_train_begin(self, logs=None):
         self._begin, self._is_done = None, False
@@ -234,10 +298,26 @@ class FirstStepTime(keras.callbacks.Callback):
         if self._begin is None:
             print("First step begins: it makes the graph and waits for all replicas", flush=True)
             self._begin = time.perf_counter()
+            self._hint = threading.Timer(self.patience, self._print_hint)
+            self._hint.daemon = True  # does not keep a failed process alive
+            self._hint.start()
         else:
             steps_made(self.model)  # waits for the device
+            self._hint.cancel()
             print(f"First step done after {time.perf_counter() - self._begin:.1f} s", flush=True)
             self._is_done = True
+
+    def on_train_end(self, logs=None):
+        if self._hint is not None:
+            self._hint.cancel()
+
+    def _print_hint(self):
+        print(
+            f"First step not done after {self.patience:g} s. XLA may still be compiling a large model (the CPU is busy "
+            "then). If it is not: did all workers print that their first step begins? If so, the devices cannot reach "
+            "each other: set NCCL_DEBUG=INFO, or NCCL_P2P_DISABLE=1, or choose another reduction",
+            flush=True,
+        )
 
 
 class ChiefLogs(keras.callbacks.Callback):

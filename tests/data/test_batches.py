@@ -1,5 +1,6 @@
 """Stores and batches against a plain reading: every pair, every token, every epoch, and where its budget goes."""
 
+import functools
 import itertools
 import json
 import random
@@ -245,10 +246,11 @@ def check_epoch(batches, epoch, pairs):
     slack=st.integers(0, 300),
     row_multiple=st.integers(1, 4),
     growth=st.sampled_from([1.0, 1.125, 1.5, 3.0]),
+    num_shapes=st.sampled_from([None, 1, 2, 5]),
     shuffle=st.booleans(),
     epoch=st.integers(0, 3),
 )
-def test_every_pair_once_within_the_budget(lengths, slack, row_multiple, growth, shuffle, epoch):
+def test_every_pair_once_within_the_budget(lengths, slack, row_multiple, growth, num_shapes, shuffle, epoch):
     source_lengths, target_lengths = zip(*lengths, strict=True)
     batches = Batches(
         store_of_lengths(source_lengths, target_lengths),
@@ -256,10 +258,17 @@ def test_every_pair_once_within_the_budget(lengths, slack, row_multiple, growth,
         row_multiple=row_multiple,
         shuffle=shuffle,
         bucket_growth=growth,
+        num_shapes=num_shapes,
     )
     pairs = [((10 + i,) * (source - 1), (10 + i,) * (target - 1)) for i, (source, target) in enumerate(lengths)]
     check_epoch(batches, epoch, pairs)
     assert batches.statistics(epoch).num_batches == batches.num_batches(epoch)
+    if num_shapes is not None:
+        shapes = {
+            (*features["source_ids"].shape, *features["target_ids"].shape)
+            for features, _, _ in map(functools.partial(batches.batch, epoch), range(batches.num_batches()))
+        }
+        assert len(shapes) == batches.statistics().num_shapes <= num_shapes
 
 
 def test_order_of_epochs(tokenizer):
@@ -283,10 +292,11 @@ def test_order_of_epochs(tokenizer):
 
 
 @pytest.mark.parametrize(("num_pairs", "tokens_per_batch"), [(100, 64), (100, 128), (1000, 256), (10_000, 1024)])
-def test_no_part_of_an_epoch_has_longer_sentences(num_pairs, tokens_per_batch):
+@pytest.mark.parametrize("num_shapes", [None, 4])
+def test_no_part_of_an_epoch_has_longer_sentences(num_pairs, tokens_per_batch, num_shapes):
     generator = np.random.default_rng(num_pairs)
     lengths = np.sort(generator.integers(3, 21, num_pairs))  # a corpus sorted by length
-    batches = Batches(store_of_lengths(lengths, lengths), tokens_per_batch=tokens_per_batch)
+    batches = Batches(store_of_lengths(lengths, lengths), tokens_per_batch=tokens_per_batch, num_shapes=num_shapes)
     for epoch in range(10):
         ordered = lengths[batches.plan(epoch).order]
         first, last = ordered[: num_pairs // 4].mean(), ordered[-(num_pairs // 4) :].mean()
@@ -311,9 +321,12 @@ def take(dataset, count):
     return [tuple(rows_of(batch)) for batch in itertools.islice(dataset, count)]
 
 
-def test_dataset_is_the_plan_and_goes_on_anywhere():
+@pytest.mark.parametrize("num_shapes", [None, 3])
+def test_dataset_is_the_plan_and_goes_on_anywhere(num_shapes):
     source_lengths, target_lengths = multi30k_lengths(500)
-    batches = Batches(store_of_lengths(source_lengths, target_lengths), tokens_per_batch=512, seed=3)
+    batches = Batches(
+        store_of_lengths(source_lengths, target_lengths), tokens_per_batch=512, seed=3, num_shapes=num_shapes
+    )
     count = batches.num_batches()
     expected = [tuple(rows_of(batches.batch(epoch, step))) for epoch in range(3) for step in range(count)]
     assert take(batches.dataset(), 3 * count) == expected
@@ -360,7 +373,7 @@ def test_budget_smaller_than_a_sentence_is_an_error():
 
 def test_other_arguments_out_of_range():
     store = store_of_lengths([5], [5])
-    for arguments in ({"row_multiple": 0}, {"seed": -1}, {"bucket_growth": 0.9}):
+    for arguments in ({"row_multiple": 0}, {"seed": -1}, {"bucket_growth": 0.9}, {"num_shapes": 0}):
         with pytest.raises(ValueError, match=next(iter(arguments))):
             Batches(store, tokens_per_batch=10, **arguments)
     with pytest.raises(IndexError, match="step must be from 0 to 0"):
@@ -393,21 +406,37 @@ def test_most_positions_are_real_tokens_on_lengths_of_multi30k(tokens_per_batch,
     assert real / sum(label.size for label in labels) == pytest.approx(statistics.target_share)
 
 
-def test_shapes_are_the_same_every_epoch():
-    batches = Batches(store_of_lengths(*multi30k_lengths(3000)), tokens_per_batch=1024)
+@pytest.mark.parametrize("num_shapes", [None, 4])
+def test_shapes_are_the_same_every_epoch(num_shapes):
+    batches = Batches(store_of_lengths(*multi30k_lengths(3000)), tokens_per_batch=1024, num_shapes=num_shapes)
     first, second = (np.unique(batches.plan(epoch).shapes, axis=0, return_counts=True) for epoch in (0, 1))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_millions_of_pairs_are_planned_quickly():
+@pytest.mark.parametrize(("num_shapes", "least_share"), [(4, 0.75), (8, 0.85), (16, 0.89)])
+def test_few_shapes_on_lengths_of_multi30k(num_shapes, least_share):
+    batches = Batches(store_of_lengths(*multi30k_lengths()), tokens_per_batch=4096, num_shapes=num_shapes)
+    statistics = batches.statistics()
+    assert statistics.num_shapes <= num_shapes
+    assert statistics.source_share > least_share
+    assert statistics.target_share > least_share
+    # Pairs are spread evenly: no batch has a row without need, none is much smaller than the others.
+    plan = batches.plan(0)
+    assert (plan.shapes[:, 0] - np.diff(plan.starts)).max() <= 1
+    positions = plan.shapes[:, 0] * plan.shapes[:, 1:].max(axis=1)
+    assert positions.min() > 4096 / 2
+
+
+@pytest.mark.parametrize("num_shapes", [None, 8])
+def test_millions_of_pairs_are_planned_quickly(num_shapes):
     """4.5 million pairs, the size of WMT14: about a second; the bound only catches a loop over pairs."""
     generator = np.random.default_rng(0)
     lengths = np.clip(generator.lognormal(3.2, 0.6, 4_500_000), 2, 250).astype(np.int32)
     store = TokenStore.__new__(TokenStore)
     store.source_lengths, store.target_lengths = lengths, lengths[::-1].copy()
     start = time.monotonic()
-    plan = Batches(store, tokens_per_batch=25_000).plan(1)
+    plan = Batches(store, tokens_per_batch=25_000, num_shapes=num_shapes).plan(1)
     assert time.monotonic() - start < 20
     np.testing.assert_array_equal(np.bincount(plan.order, minlength=len(lengths)), 1)
 

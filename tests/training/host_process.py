@@ -135,7 +135,7 @@ def agree(strategy, *, ours):
 def main():
     warnings.simplefilter("ignore")
     request = json.loads(sys.argv[1])
-    strategy = hosts.connect() if "TF_CONFIG" in os.environ else tf.distribute.get_strategy()
+    strategy = hosts.connect(reduction="ring") if "TF_CONFIG" in os.environ else tf.distribute.get_strategy()
     answer = {"train": train, "agree": agree}[request.pop("request")](strategy, **request)
     print(json.dumps({**answer, "chief": hosts.is_chief(strategy)}), flush=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.layers import Dropout
+from keras_transformer.training import hosts
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
@@ -68,13 +69,21 @@ def make_batches(data, *, num_batches, seed=0, bad=(), leave_out=()):
     random = np.random.default_rng(seed)
     batches = []
     for index in range(num_batches):
-        rows, length = (4, 6) if data == "even" else (5, int(random.integers(5, 9)))
+        rows, length = (4, 6) if data in ("even", "full") else (5, int(random.integers(5, 9)))
+        if data.startswith("seventeen"):
+            rows = (8, 8, 1)[index]
         lengths = random.integers(1, length + 1, size=rows)
         source = random.integers(3, BAD_ID, size=(rows, length + 1))
         labels = random.integers(3, BAD_ID, size=(rows, length))
         weights = random.uniform(0.2, 2, size=(rows, length))
         if data == "even":
             lengths[:2], lengths[2:] = 1, length  # the first of two replicas has far fewer tokens
+        elif data == "full":
+            lengths[:] = length
+        elif data == "seventeen padded":
+            lengths[4:] = 0  # in the first two batches all that the last of two replicas has
+        elif data == "seventeen":
+            pass
         elif index % 5 == 1:
             lengths[3:] = 0  # the last replica has padding only
         elif index % 5 == 3:
@@ -113,15 +122,17 @@ def train(
     loss="exact",
     data=None,
     epochs=1,
-    validation=False,
+    validation=None,
     jit_compile=False,
     restore=None,
     save=None,
     skip_batches=0,
+    reduction="auto",
 ):
     """Run `fit`; store the weights at its end. `step`: the arguments of a `TrainingModel`, or None for Keras's step."""
     keras.utils.set_random_seed(3)
-    with strategy(replicas).scope():
+    running = strategy(replicas, reduction)
+    with running.scope():
         trained = (small_model if model == "small" else transformer)(policy, dropout)
         training = trained if step is None else TrainingModel(trained, **step)
         name, arguments = optimizer
@@ -136,13 +147,14 @@ def train(
         )
     if restore is not None:
         Checkpoints(restore, training).restore_latest()
+    restored_moments = moments(training)
     batches = make_batches(**{"data": "uneven", "num_batches": 10, **(data or {})})[skip_batches:]
-    validation_batches = make_batches("uneven", num_batches=5, seed=1)
+    validation_batches = make_batches(**({"data": "uneven", "num_batches": 5, "seed": 1} | (validation or {})))
     history = training.fit(
         dataset(batches, trained).repeat(),
         steps_per_epoch=len(batches),
         epochs=epochs,
-        validation_data=dataset(validation_batches, trained) if validation else None,
+        validation_data=dataset(validation_batches, trained) if validation is not None else None,
         shuffle=False,
         verbose=0,
     ).history
@@ -161,9 +173,18 @@ def train(
         "dtypes": sorted({keras.backend.standardize_dtype(weight.dtype) for weight in trained.trainable_weights}),
         "same_weights": [id(weight) for weight in training.weights] == [id(weight) for weight in trained.weights],
         "evaluate": training.evaluate(dataset(validation_batches, trained), verbose=0, return_dict=True)
-        if validation
+        if validation is not None
         else None,
+        "restored_moments": restored_moments,
+        "moments": moments(training),
+        "num_tokens": sum(int((labels != 0).sum()) for _, labels, _ in batches),
+        "strategy": hosts.describe(running),
     }
+
+
+def moments(training):
+    """The optimizer's two moments of each weight."""
+    return [variable.numpy().tolist() for variable in training.optimizer.variables if variable.shape != ()]
 
 
 def loss_by_replica(results, *, labels, weights):
@@ -208,14 +229,14 @@ def dropout_by_replica(results):
 STRATEGIES = {}
 
 
-def strategy(replicas):
+def strategy(replicas, reduction="auto"):
     if replicas == 1:
         return tf.distribute.get_strategy()
     if replicas != NUM_DEVICES:
         raise ValueError("TensorFlow's collectives keep the size of their first group in a process")
-    if replicas not in STRATEGIES:
-        STRATEGIES[replicas] = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])
-    return STRATEGIES[replicas]
+    if reduction not in STRATEGIES:
+        STRATEGIES[reduction] = hosts.replicate([f"CPU:{index}" for index in range(replicas)], reduction=reduction)
+    return STRATEGIES[reduction]
 
 
 def main():

@@ -1,8 +1,10 @@
 """Training on several replicas against one device, in processes with several logical CPU devices."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import keras
@@ -10,12 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.resuming import ResumeEpoch
 
 UNEVEN = {"num_batches": 20}  # see `make_batches`: unequal numbers of rows and tokens, replicas without either
 EVEN = {"data": "even"}
 CLIPPING = ("Adam", {"learning_rate": 0.01, "global_clipnorm": 0.02})
+SECONDS = 120  # after which a request counts as hanging
 
 
 class Replicas:
@@ -43,7 +48,10 @@ class Replicas:
             results = str(self.directory / f"{len(self.answers)}.npz")
             process.stdin.write(json.dumps({"request": request, "results": results, **arguments}) + "\n")
             process.stdin.flush()
+            timer = threading.Timer(SECONDS, process.kill)
+            timer.start()
             answer = json.loads(process.stdout.readline())
+            timer.cancel()
             arrays = []
             if Path(results).exists():
                 with np.load(results) as file:
@@ -117,7 +125,7 @@ def test_loss_without_a_real_token_on_one_replica_or_on_any(replicas):
 @pytest.mark.parametrize("num_replicas", [2, 3])
 def test_stock_fit_of_a_transformer_equals_one_device(replicas, num_replicas):
     """Also reads the pipeline as often as one device does: a batch more or less would show."""
-    run = {"model": "transformer", "data": UNEVEN, "validation": True}
+    run = {"model": "transformer", "data": UNEVEN, "validation": {}}
     expected, expected_weights = replicas.train(1, **run)
     answer, weights = replicas.train(num_replicas, **run)
     assert difference(weights, expected_weights) < 1e-5
@@ -138,8 +146,8 @@ def test_a_mean_over_each_replica_is_another_loss(replicas):
 
 
 def test_step_on_one_device_is_that_of_keras(replicas):
-    expected, expected_weights = replicas.train(1, data=UNEVEN, validation=True)
-    answer, weights = replicas.train(1, data=UNEVEN, validation=True, step={})
+    expected, expected_weights = replicas.train(1, data=UNEVEN, validation={})
+    answer, weights = replicas.train(1, data=UNEVEN, validation={}, step={})
     assert difference(weights, expected_weights) < 1e-6
     assert_same_numbers(answer["history"], expected["history"], rtol=1e-6)
     assert_same_numbers(answer["evaluate"], expected["evaluate"], rtol=1e-6)
@@ -159,12 +167,51 @@ def test_step_on_one_device_is_that_of_keras(replicas):
     ],
 )
 def test_step_equals_one_device(replicas, num_replicas, step):
-    expected, expected_weights = replicas.train(1, data=UNEVEN, validation=True)
-    answer, weights = replicas.train(num_replicas, data=UNEVEN, validation=True, step=step)
+    expected, expected_weights = replicas.train(1, data=UNEVEN, validation={})
+    answer, weights = replicas.train(num_replicas, data=UNEVEN, validation={}, step=step)
     assert difference(weights, expected_weights) < 1e-5
     assert_same_numbers(answer["history"], expected["history"])
     assert_same_numbers(answer["evaluate"], expected["evaluate"])
     assert answer["optimizer"]["iteration"] == 20
+    assert answer["strategy"].endswith("gradients are added up by CollectiveAllReduce (RING)")
+
+
+@pytest.mark.parametrize("step", [None, {}], ids=str)
+@pytest.mark.parametrize("data", ["full", "even"])
+def test_one_update(replicas, data, step):
+    """Every position real, or one replica with a sixth of the other's tokens."""
+    run = {"data": {"data": data, "num_batches": 1}, "optimizer": ("SGD", {"learning_rate": 0.1})}
+    expected, expected_weights = replicas.train(1, **run)
+    answer, weights = replicas.train(2, **run, step=step)
+    assert difference(weights, expected_weights) < 1e-6
+    assert answer["history"]["loss"] == pytest.approx(expected["history"]["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("step", [None, {}], ids=str)
+@pytest.mark.parametrize("data", ["seventeen", "seventeen padded"])
+def test_seventeen_examples_in_batches_of_eight(replicas, data, step):
+    """The last batch leaves one replica without a row; in the padded ones that replica never has a real token."""
+    run = {"data": {"data": data, "num_batches": 3}, "validation": {"data": data, "num_batches": 3}}
+    expected, expected_weights = replicas.train(1, **run)
+    answer, weights = replicas.train(2, **run, step=step)
+    assert difference(weights, expected_weights) < 1e-5
+    assert_same_numbers(answer["history"], expected["history"])
+    assert answer["history"]["val_loss"] == pytest.approx(expected["history"]["val_loss"], abs=1e-6)
+    assert answer["history"]["target_tokens"] == [answer["num_tokens"]]
+    assert answer["evaluate"]["loss"] == pytest.approx(expected["evaluate"]["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "described"),
+    [("hierarchical-copy", "HierarchicalCopyAllReduce"), ("one-device", "ReductionToOneDevice")],
+)
+def test_ways_to_add_up_gradients(replicas, reduction, described):
+    expected, expected_weights = replicas.train(1, data=UNEVEN, validation={})
+    answer, weights = replicas.train(2, data=UNEVEN, validation={}, step={}, reduction=reduction)
+    assert answer["strategy"].startswith("2 replicas in one process, on /")
+    assert answer["strategy"].endswith(f"CPU:1; gradients are added up by {described}")
+    assert difference(weights, expected_weights) < 1e-5
+    assert_same_numbers(answer["history"], expected["history"])
 
 
 @pytest.mark.parametrize("step", [None, {}, {"num_micro_batches": 2}], ids=str)
@@ -287,6 +334,36 @@ def test_compiled_by_xla(replicas, step):
     assert_same_numbers(answer["history"], expected["history"])
 
 
+FEW_SHAPES = """
+import keras
+from keras_transformer.data.batches import Batches
+from keras_transformer.data.token_store import TokenStore
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.training.distribution import TrainingModel
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+
+tokenizer = Tokenizer.train(["a b c d e f"], vocabulary_size=270)
+pairs = [("a " * (1 + i % 13), "b " * (1 + i * i % 17)) for i in range(200)]
+batches = Batches(TokenStore.from_pairs(pairs, tokenizer), tokens_per_batch=128, row_multiple=2, num_shapes=4)
+inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("source_ids", "target_ids")}
+source, target = (keras.layers.Embedding(270, 4)(ids) for ids in inputs.values())
+model = keras.Model(inputs, keras.layers.Dense(270)(target + keras.ops.mean(source, axis=1, keepdims=True)))
+training = TrainingModel(model, num_micro_batches=2)
+training.compile("adam", LabelSmoothedCrossEntropy(), jit_compile=True)
+training.fit(batches.dataset(), epochs=2, steps_per_epoch=batches.num_batches(), shuffle=False, verbose=0)
+print(batches.statistics().num_shapes)
+"""
+
+
+@pytest.mark.slow
+def test_xla_compiles_once_for_each_shape(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path}", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run([sys.executable, "-c", FEW_SHAPES], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "4"
+    assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == 4
+
+
 def test_dropout_differs_by_replica_and_micro_batch_and_repeats(replicas, tmp_path):
     answer, _ = replicas.ask("dropout_by_replica")
     first, second = np.array(answer["outputs"])
@@ -302,10 +379,14 @@ def test_dropout_differs_by_replica_and_micro_batch_and_repeats(replicas, tmp_pa
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_checkpoint_of_one_number_of_replicas_goes_on_with_another(replicas, tmp_path, before, after):
     run = {"step": {}, "optimizer": ("Adam", {"learning_rate": 0.01})}
-    replicas.train(before, **run, data={"num_batches": 6}, save=str(tmp_path))
+    saved, _ = replicas.train(before, **run, data={"num_batches": 6}, save=str(tmp_path))
     answer, weights = replicas.train(after, **run, restore=str(tmp_path), skip_batches=6)
+    assert answer["restored_moments"] == saved["moments"]
+    assert np.abs(saved["moments"][0]).max() > 0
     expected, expected_weights = replicas.train(after, **run)
     assert difference(weights, expected_weights) < 1e-5
+    for moment, other in zip(answer["moments"], expected["moments"], strict=True):
+        np.testing.assert_allclose(moment, other, atol=1e-6)
     assert answer["optimizer"] == expected["optimizer"]
     _, forgetful = replicas.train(after, **run, skip_batches=6)
     assert difference(forgetful, expected_weights) > 1e-3
@@ -383,6 +464,34 @@ def test_state_for_checkpoints():
     assert skipped is training.skipped_in_a_row
     training.compile("adam", LabelSmoothedCrossEntropy())
     assert training.optimizer.built
+
+
+def test_counts_the_skipped_steps_of_an_epoch_that_was_resumed_for_its_last_batch(tmp_path):
+    weights = np.ones((4, *IDS.shape), "float32")
+    weights[0] = np.inf
+
+    def train(stop_at):
+        training = TrainingModel(lookup_model())
+        training.compile("adam", LabelSmoothedCrossEntropy())
+        checkpoints = Checkpoints(tmp_path, training)
+        batches = tf.data.Dataset.from_tensor_slices((np.stack([IDS] * 4), np.stack([IDS] * 4), weights))
+
+        def stop(batch, logs=None):
+            if batch == stop_at:
+                checkpoints.save(temporary=True)
+                raise InterruptedError
+
+        return training.fit(
+            batches.skip(checkpoints.restore_latest()),
+            steps_per_epoch=4,
+            shuffle=False,
+            callbacks=[ResumeEpoch(checkpoints, 4), keras.callbacks.LambdaCallback(on_train_batch_begin=stop)],
+            verbose=0,
+        ).history
+
+    with pytest.raises(InterruptedError):
+        train(stop_at=3)
+    assert train(stop_at=None)["skipped_steps"] == [1]
 
 
 def test_a_step_with_a_frozen_layer():

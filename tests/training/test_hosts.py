@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -107,17 +109,26 @@ def test_two_hosts_give_the_numbers_of_one_process(tmp_path):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Weights of two workers, with dropout, that nothing has happened to."""
+    """Weights and logs of two workers, with dropout, that nothing has happened to."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    answers([training_request(folder, str(i), directory=str(folder / "run"), dropout=0.1) for i in range(2)])
-    return weights(folder, "0")
+    requests = [training_request(folder, str(i), directory=str(folder / "run"), dropout=0.1) for i in range(2)]
+    return weights_and_history(folder, answers(requests))
+
+
+def weights_and_history(folder, workers):
+    assert workers[0]["history"] == workers[1]["history"]
+    assert difference(weights(folder, "0"), weights(folder, "1")) == 0
+    return weights(folder, "0"), workers[0]["history"]
 
 
 def resume(folder, requests, step, expected):
-    """Start both again, and compare the weights at the end."""
-    assert [answer["started_at"] for answer in answers(requests)] == [step, step]
-    for i in range(2):
-        assert difference(weights(folder, str(i)), expected) == 0
+    """Start both again within the second epoch; compare the weights at the end and the log of that epoch."""
+    workers = answers(requests)
+    assert [worker["started_at"] for worker in workers] == [step, step]
+    ours, history = weights_and_history(folder, workers)
+    assert difference(ours, expected[0]) == 0
+    for name, values in expected[1].items():
+        np.testing.assert_allclose(history[name], values[1:], rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
@@ -139,13 +150,14 @@ def test_killed_workers_resume_to_the_same_weights(tmp_path, uninterrupted, kill
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_worker_stops_both(tmp_path, uninterrupted):
+@pytest.mark.parametrize("step", [5, 7])  # several batches of the epoch are left, or one
+def test_a_signal_to_one_worker_stops_both(tmp_path, uninterrupted, step):
     requests = [training_request(tmp_path, str(i), directory=str(tmp_path / "run"), dropout=0.1) for i in range(2)]
-    requests[1]["signal_at"] = ["SIGTERM", 5]
+    requests[1]["signal_at"] = ["SIGTERM", step]
     for answer in answers(requests):
-        assert (answer["signal"], answer["stopped_at"]) == ("SIGTERM", 5)
+        assert (answer["signal"], answer["stopped_at"]) == ("SIGTERM", step)
     del requests[1]["signal_at"]
-    resume(tmp_path, requests, 5, uninterrupted)
+    resume(tmp_path, requests, step, uninterrupted)
 
 
 @pytest.mark.slow
@@ -160,7 +172,8 @@ def test_workers_wait_for_the_chief_and_find_out_that_they_differ(tmp_path):
     assert "worker 0 (chief) of 2 workers (127.0.0.1:" in chief["line"]
     assert "worker 1 of 2 workers" in other["line"]
     assert "2 replicas in all" in other["line"]
-    assert "CPU:0" in other["line"]
+    assert other["line"].endswith("CPU:0; gradients are added up by CollectiveAllReduce (RING)")
+    assert chief["line"].endswith("CPU:0; gradients are added up by CollectiveAllReduce (RING)")
 
 
 # === Without other processes ===
@@ -225,3 +238,39 @@ def test_bad_cluster(monkeypatch, text):
         monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match="TF_CONFIG must hold the addresses"):
         hosts.connect()
+
+
+def test_bad_reduction():
+    with pytest.raises(ValueError, match="`reduction` must be one of auto, nccl, hierarchical-copy, one-device here"):
+        hosts.replicate(reduction="ring")
+    with pytest.raises(ValueError, match="`reduction` must be one of auto, nccl, ring here"):
+        hosts.connect(reduction="one-device")
+    with pytest.raises(ValueError, match="`reduction` must not be nccl unless all devices are GPUs"):
+        hosts.replicate(["CPU:0", "CPU:1"], reduction="nccl")
+
+
+@pytest.fixture
+def first_step():
+    """The callback before the first step of a model, with little patience."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    callback = hosts.FirstStepTime(patience=0.2)
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_train_batch_begin(0)
+    return callback
+
+
+def test_a_first_step_that_takes_long(first_step, capfd):
+    time.sleep(0.5)
+    first_step.on_train_batch_begin(1)
+    hint, done = capfd.readouterr().out.splitlines()[-2:]
+    assert hint.startswith("First step not done after 0.2 s.")
+    assert done.startswith("First step done after 0.")
+
+
+@pytest.mark.parametrize("end", ["on_train_batch_begin", "on_train_end"])
+def test_a_first_step_in_time(first_step, capfd, end):
+    getattr(first_step, end)(*([1] if end == "on_train_batch_begin" else []))
+    time.sleep(0.5)
+    assert "First step not done" not in capfd.readouterr().out

@@ -16,9 +16,7 @@ from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenize
 from keras_transformer.decoding import BeamSearch, ConstrainedBeamSearch, Sampling
 from keras_transformer.decoding.top_k import log_normalizer
 from keras_transformer.ensemble import Ensemble
-
-MODEL_FILE = "model.keras"
-TOKENIZER_FILE = "tokenizer.model"
+from keras_transformer.layout import MODEL_FILE, TOKENIZER_FILE
 
 # Bounds on a batch, both for the sake of memory: padded source positions, hypotheses.
 MAX_BATCH_TOKENS = 8192

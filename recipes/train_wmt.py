@@ -34,25 +34,30 @@ from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.layout import CHECKPOINTS_FOLDER, TOKENIZER_FILE
 from keras_transformer.presets import PRESETS
 from keras_transformer.serving.saved_model import write_saved_model
+from keras_transformer.trained_model import TrainedModel
 from keras_transformer.training import hosts
 from keras_transformer.training.averaging import EvaluateAveragedWeights, averaged_weights
-from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
+from keras_transformer.training.background_scores import BackgroundTranslationScores
+from keras_transformer.training.callbacks import MetricsLog, TranslationScores
 from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.early_stopping import EarlyStopping
-from keras_transformer.training.fine_tuning import freeze, load_weights_from
+from keras_transformer.training.fine_tuning import copy_weights, freeze
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
 from keras_transformer.training.report import plot_metrics
 from keras_transformer.training.resuming import ResumeEpoch, TrainingInterrupted
 from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
+from keras_transformer.training.tensorboard import TensorBoardLog
 from keras_transformer.transformer import Transformer
-from keras_transformer.translator import MODEL_FILE, TOKENIZER_FILE, Translator
+from keras_transformer.translator import Translator
 
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
+SCORES_FILE = "dev_scores.jsonl"
 RESULTS_FILE = "results.json"
 
 
@@ -150,25 +155,35 @@ class Config:
     peak_learning_rate: float | None = None
     """Highest learning rate; by default the paper's, (d_model * warmup_steps) ** -0.5."""
     schedule: Literal["inverse-square-root", "cosine", "constant"] = "inverse-square-root"
-    """Learning rate after the warm-up: the paper's decay, a cosine down to 0 at the end, or no decay."""
+    """Learning rate after the warm-up: the paper's decay, a cosine down to final_fraction, or no decay."""
+    final_fraction: float = 0.0
+    """Learning rate at the end of a cosine, as a share of the highest, 0 to 1."""
     label_smoothing: float = 0.1
     """Probability spread over all pieces, 0 to 1."""
     clip_norm: float | None = None
     """Largest norm of the gradient of all weights together; none by default, as in the paper."""
+    max_skipped_steps: int | None = 20
+    """Updates in a row that are skipped because gradients are not finite until training fails; None skips none."""
     micro_batches: int = 1
     """Parts that each batch is cut into to save memory; the update is that of the whole batch."""
     strategy: Literal["none", "mirrored", "multi-worker"] = "none"
     """One device; a replica of the model on each GPU of this machine; or on the machines that TF_CONFIG names, each of
     which runs the same command (see launch/). The replicas share each batch."""
+    reduction: Literal["auto", "nccl", "ring", "hierarchical-copy", "one-device"] = "auto"
+    """How gradients are added up over replicas: by default NCCL between GPUs, else rings. For mirrored also nccl,
+    hierarchical-copy or one-device; for multi-worker nccl or ring."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy."""
     jit_compile: bool = False
-    """Compile the training step with XLA; one compilation for every shape of batch."""
+    """Compile the training step with XLA: on each device once for each of batch_shapes, and once more for each where
+    micro_batches do not divide a replica's rows evenly."""
+    batch_shapes: int | None = None
+    """Most shapes of training batches: 8 by default with jit_compile, else some dozens, with less padding."""
     seed: int = 0
     """Seed of initial weights, dropout and the order of batches."""
     init_from: Path | None = None
-    """Run directory of a trained model to begin with, for fine-tuning. Its tokenizer and its model's size are kept; of
-    the flags of the model, those of dropout and precision count."""
+    """A trained model to begin with, for fine-tuning: run directory or export. Its tokenizer and its model's size are
+    kept; of the flags of the model, those of dropout and precision count."""
     freeze: tuple[str, ...] = ()
     """Parts of the model that stay as they are: beginnings of the names of weights, such as encoder/."""
 
@@ -177,6 +192,8 @@ class Config:
     """Updates between two evaluations on the development set; a checkpoint is written at each."""
     dev_bleu_sentences: int = 500
     """Sentences of the development set that are translated at each evaluation."""
+    background_evaluation: bool = False
+    """Translate them while training goes on, with a second copy of the weights; the scores go to dev_scores.jsonl."""
     checkpoint_steps: int | None = None
     """Updates between checkpoints besides; by default there are only those of the evaluations."""
     checkpoint_seconds: float | None = None
@@ -273,6 +290,7 @@ def check_config(config):
 
     Raises:
         ValueError: naming the flag, the rule and the value.
+        FileNotFoundError: if there is no trained model at `init_from`.
     """
     for first, second in (("source", "target"), ("dev_source", "dev_target"), ("test_source", "test_target")):
         if (getattr(config, first) is None) != (getattr(config, second) is None):
@@ -295,20 +313,43 @@ def check_config(config):
             f"average_checkpoints must not exceed {kept}. "
             f"Received: {config.average_checkpoints} of {getattr(config, kept)}"
         )
+    if config.background_evaluation and config.monitor == "val_bleu":
+        for name, decides in (
+            ("early_stopping", config.early_stopping is not None),
+            ("best_checkpoints_to_keep", config.best_checkpoints_to_keep > 0),
+            ("average", config.average == "best"),
+        ):
+            if decides:
+                raise ValueError(
+                    f"background_evaluation has BLEU too late to decide by it: give monitor val_loss, or do without "
+                    f"one of the two. Received: {name}={getattr(config, name)}, monitor=val_bleu"
+                )
     if not 0 < config.average_momentum < 1:
         raise ValueError(f"average_momentum must be between 0 and 1. Received: {config.average_momentum}")
-    for name in ("checkpoint_steps", "checkpoint_seconds", "early_stopping", "clip_norm", "micro_batches"):
+    for name in (
+        *("checkpoint_steps", "checkpoint_seconds", "early_stopping"),
+        *("clip_norm", "max_skipped_steps", "micro_batches", "batch_shapes"),
+    ):
         if getattr(config, name) is not None and getattr(config, name) <= 0:
             raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
+    if config.reduction != "auto" and config.strategy == "none":
+        raise ValueError(f"reduction needs a strategy with replicas. Received: reduction={config.reduction}")
+    if config.checkpoint_seconds is not None and config.strategy == "multi-worker":
+        raise ValueError(
+            "checkpoint_seconds is not for several workers, which save at the same step: give checkpoint_steps. "
+            f"Received: checkpoint_seconds={config.checkpoint_seconds}, strategy=multi-worker"
+        )
+    if not 0 <= config.final_fraction <= 1:
+        raise ValueError(f"final_fraction must be between 0 and 1. Received: {config.final_fraction}")
+    if config.final_fraction and config.schedule != "cosine":
+        raise ValueError(f"final_fraction goes with a cosine. Received: schedule={config.schedule}")
     if config.schedule == "cosine" and config.warmup_steps >= config.train_steps:
         raise ValueError(
             "warmup_steps must be below train_steps for a cosine. "
             f"Received: warmup_steps={config.warmup_steps}, train_steps={config.train_steps}"
         )
     if config.init_from is not None:
-        for name in (MODEL_FILE, TOKENIZER_FILE):
-            if not (config.init_from / name).is_file():
-                raise FileNotFoundError(f"init_from must hold {name}. Received: {config.init_from}")
+        TrainedModel(config.init_from).load_tokenizer()  # raises if there is none
     if config.key_dim is None and config.d_model % config.num_heads:
         raise ValueError(
             "d_model must be divisible by num_heads unless key_dim is given. "
@@ -343,7 +384,7 @@ def open_run(config):
     described = {
         name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
         for name, value in dataclasses.asdict(config).items()
-        if name not in ("resume", "overwrite", "run_directory", "strategy")
+        if name not in ("resume", "overwrite", "run_directory", "strategy", "reduction")
     }
     if config.resume:
         if not path.is_file():
@@ -414,7 +455,7 @@ def open_tokenizer(config, pairs):
     if path.is_file():
         return Tokenizer.load(path)
     if config.init_from is not None:
-        tokenizer = Tokenizer.load(config.init_from / TOKENIZER_FILE)
+        tokenizer = TrainedModel(config.init_from).load_tokenizer()
     else:
         tokenizer = Tokenizer.train(
             itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
@@ -429,10 +470,9 @@ def open_strategy(config):
     """The distribution strategy, which places the model. It comes before all else that TensorFlow does."""
     if config.strategy == "multi-worker":
         print(f"Waiting for all workers of TF_CONFIG={os.environ.get('TF_CONFIG', '')}", flush=True)
-        strategy = hosts.connect()
+        strategy = hosts.connect(reduction=config.reduction)
     elif config.strategy == "mirrored":
-        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+        strategy = hosts.replicate(reduction=config.reduction)
     else:
         strategy = tf.distribute.get_strategy()
     print(f"Training on {hosts.describe(strategy)}", flush=True)
@@ -447,14 +487,16 @@ def build_model(config, vocabulary_size):
     if config.init_from is None:
         model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
     else:
-        kept = keras.saving.load_model(config.init_from / MODEL_FILE, compile=False).get_config()
+        trained = TrainedModel(config.init_from)
+        print(f"Beginning with {trained.path}, whose weights are stored as {trained.storage}")
+        origin = trained.load_model()
         regularisation = {name: getattr(config, name) for name in MODEL_FIELDS if name.endswith("dropout")}
-        model = Transformer(**{**kept, **regularisation, "dtype": config.precision})
-        load_weights_from(model, config.init_from)
+        model = Transformer(**{**origin.get_config(), **regularisation, "dtype": config.precision})
+        copy_weights(origin, model)
     if config.freeze:
         print("Frozen: " + ", ".join(freeze(model, config.freeze)))
     moving = {"use_ema": True, "ema_momentum": config.average_momentum} if config.average == "moving" else {}
-    training = TrainingModel(model, num_micro_batches=config.micro_batches)
+    training = TrainingModel(model, num_micro_batches=config.micro_batches, max_skipped_steps=config.max_skipped_steps)
     training.compile(
         optimizer=keras.optimizers.Adam(
             learning_rate_schedule(config, model),
@@ -465,7 +507,7 @@ def build_model(config, vocabulary_size):
             **moving,
         ),
         loss=LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
-        metrics=[TokenAccuracy(), Perplexity(), TokenCount()],
+        metrics=[TokenAccuracy(), Perplexity(), TokenCount(), PaddingShare()],
         jit_compile=config.jit_compile,
     )
     return model, training
@@ -475,7 +517,7 @@ def learning_rate_schedule(config, model):
     """The learning rate over the updates."""
     peak = config.peak_learning_rate or (model.get_config()["d_model"] * config.warmup_steps) ** -0.5
     if config.schedule == "cosine":
-        return CosineSchedule(peak, config.train_steps, warmup_steps=config.warmup_steps)
+        return CosineSchedule(peak, config.train_steps, config.warmup_steps, config.final_fraction)
     if config.schedule == "constant":
         return ConstantSchedule(peak, config.warmup_steps)
     return WarmupSchedule.from_peak(peak, config.warmup_steps)
@@ -484,6 +526,40 @@ def learning_rate_schedule(config, model):
 def score(config, hypotheses, references):
     """BLEU as sacreBLEU computes it for the target language."""
     return evaluation.bleu(hypotheses, references, target_language=config.target_language)
+
+
+def translation_scores(config, training, translator, dev_pairs, tensorboard):
+    """The callback that translates the development set and scores it: greedily, since training waits or slows down."""
+    is_moving = config.average == "moving"
+    model = translator.model
+    arguments = {"num_examples": 5, "show_examples": tensorboard.write_examples}
+    if config.background_evaluation:
+        model = Transformer.from_config(model.get_config())
+        arguments |= {
+            "model_copy": model,
+            "path": config.run_directory / SCORES_FILE,
+            "moving_average": is_moving,
+            "show_scores": tensorboard.write_scores,
+        }
+    greedy = Translator(
+        model,
+        translator.tokenizer,
+        search=BeamSearch(beam_size=1),
+        max_extra_tokens=config.max_extra_tokens,
+    )
+
+    def translate(sentences):
+        swap = is_moving and not config.background_evaluation
+        with averaged_weights(training) if swap else contextlib.nullcontext():
+            return greedy.translate(sentences)
+
+    sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
+    scores = {
+        "val_bleu": functools.partial(score, config),
+        "val_chrf": functools.partial(evaluation.chrf, target_language=config.target_language),
+    }
+    kind = BackgroundTranslationScores if config.background_evaluation else TranslationScores
+    return kind(translate, sources, references, scores, **arguments)
 
 
 def train(config, training, translator, store, train_batches, dev_batches, dev_pairs):
@@ -503,7 +579,7 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
     if config.early_stopping is not None:
         early_stopping = EarlyStopping(config.monitor, mode=mode, patience=config.early_stopping)
     checkpoints = Checkpoints(
-        config.run_directory / "checkpoints",
+        config.run_directory / CHECKPOINTS_FOLDER,
         training,
         max_to_keep=config.checkpoints_to_keep,
         best_to_keep=config.best_checkpoints_to_keep,
@@ -526,32 +602,30 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
     hosts.check_same(strategy, step=step, data=store.pairs_sha256)
     if step:
         print(f"Resuming after step {step:,}")
-    is_moving = config.average == "moving"
-
-    def translate(sentences):
-        with averaged_weights(training) if is_moving else contextlib.nullcontext():
-            return translator.translate(sentences, search=BeamSearch(beam_size=1))  # greedy: training waits for it
-
-    sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
+    tensorboard = TensorBoardLog(config.run_directory / "logs") if is_chief else None
+    scores = translation_scores(config, training, translator, dev_pairs, tensorboard) if is_chief else None
     callbacks = [
         ResumeEpoch(checkpoints, config.evaluation_steps),
-        EvaluateAveragedWeights() if is_moving else None,
-        TranslationBleu(translate, sources, references, functools.partial(score, config)) if is_chief else None,
+        EvaluateAveragedWeights() if config.average == "moving" else None,
+        scores,
         log if is_chief else None,
-        keras.callbacks.TensorBoard(config.run_directory / "logs", write_graph=False) if is_chief else None,
-        hosts.ChiefLogs(strategy, ["val_bleu"]),
+        tensorboard,
+        hosts.ChiefLogs(strategy, ["val_bleu", "val_chrf"]),
         early_stopping,
         CheckpointEvery(checkpoints, steps=config.checkpoint_steps, seconds=config.checkpoint_seconds),
         hosts.FirstStepTime(),
         hosts.StopOnSignalAnywhere(checkpoints, strategy),
     ]
-    if early_stopping is None or not early_stopping.stopped:
+    epoch, epochs = step // config.evaluation_steps, config.train_steps // config.evaluation_steps
+    if early_stopping is not None and early_stopping.stopped:
+        epochs = epoch  # only an evaluation in the background may be left to do
+    with contextlib.closing(scores) if is_chief and config.background_evaluation else contextlib.nullcontext():
         training.fit(
             hosts.share_rows(train_batches.dataset(start_step=step), strategy),
             validation_data=hosts.share_rows(dev_batches.dataset(repeat=False), strategy),
             validation_steps=dev_batches.num_batches(),
-            initial_epoch=step // config.evaluation_steps,
-            epochs=config.train_steps // config.evaluation_steps,
+            initial_epoch=epoch,
+            epochs=epochs,
             steps_per_epoch=config.evaluation_steps,
             shuffle=False,  # the batches come shuffled
             callbacks=[callback for callback in callbacks if callback is not None],
@@ -580,8 +654,9 @@ def draw(config):
     """Draw the curves of the run, if there is something to draw with."""
     title = f"{config.source_language} to {config.target_language}, {config.preset}"
     path = config.run_directory / "report.png"
+    logs = [config.run_directory / name for name in (METRICS_FILE, SCORES_FILE)]
     try:
-        plot_metrics(config.run_directory / METRICS_FILE, path, title)
+        plot_metrics([log for log in logs if log.exists()], path, title)
         print(f"Curves: {path}")
     except ImportError:
         print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
@@ -654,7 +729,13 @@ def main(arguments=None):
     dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
     for split, split_store in (("train", store), ("dev", dev_store)):
         print(f"{split}: {getattr(corpora[split], 'report', 'built-in corpus')}\n  {split_store.report}")
-    train_batches = Batches(store, tokens_per_batch=config.tokens_per_batch, seed=config.seed)
+    train_batches = Batches(
+        store,
+        tokens_per_batch=config.tokens_per_batch,
+        row_multiple=config.micro_batches if config.jit_compile else 1,  # else XLA would compile parts of two sizes
+        seed=config.seed,
+        num_shapes=config.batch_shapes or (8 if config.jit_compile else None),
+    )
     print(train_batches.statistics())
     longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
     dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "keras_transformer"
 # What a part of the package may import, besides itself. `data`, `decoding` and `training` are handed what they need (a
 # tokenizer, a next-token function, a translator), so that each can be used without the others.
 MAY_IMPORT = {
+    "layout": set(),
     "masks": set(),
     "layers": {"masks"},
     "presets": set(),
@@ -24,10 +25,11 @@ MAY_IMPORT = {
     "training": set(),
     "translator": {
         *("masks", "layers", "presets", "transformer", "ensemble"),
-        *("data", "decoding", "evaluation", "alignment"),
+        *("data", "decoding", "evaluation", "alignment", "layout"),
     },
 }
 MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
+MAY_IMPORT["trained_model"] = {*MAY_IMPORT["serving"], "serving", "training"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT["serving"], "serving", "training"}
 MAY_IMPORT["__main__"] = {*MAY_IMPORT["commands"], "commands"}
 MAY_IMPORT["__init__"] = set(MAY_IMPORT["__main__"])
@@ -44,6 +46,7 @@ MAY_USE_TENSORFLOW = (
     "training.distribution",
     "training.hosts",
     "training.checkpoints",
+    "training.tensorboard",
     "__main__",
 )
 # Only where a function asks for it, for what `tf.distribute` alone knows: the number of the replica, a sum over them.

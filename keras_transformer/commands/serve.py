@@ -17,6 +17,7 @@ from typing import Annotated
 import tyro
 
 from keras_transformer.commands import PROGRAM, Float, Integer, Text
+from keras_transformer.layout import is_export, is_version_name
 from keras_transformer.serving.options import ServingOptions
 
 # Import name to distribution of what the extra `serve` installs.
@@ -99,7 +100,7 @@ class Serve:
         name = self.name
         if name is None:
             folder = self.export.resolve()
-            is_version = (folder / "saved_model.pb").is_file() and folder.name.isdigit()
+            is_version = is_export(folder) and is_version_name(folder.name)
             name = folder.parent.name if is_version else folder.name
         if not name or any(mark in name for mark in _URL_MARKS) or not name.isprintable():
             raise ValueError(f"`--name` must be printable, without any of {_URL_MARKS}. Received: {name!r}")

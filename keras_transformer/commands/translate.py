@@ -22,6 +22,7 @@ import tyro
 
 from keras_transformer.commands import INTERRUPTED, PROGRAM, Float, Integer, option_name
 from keras_transformer.commands.exported import load_export
+from keras_transformer.layout import is_export
 
 # TensorFlow, which takes seconds to import, waits until the arguments are known to be right.
 
@@ -103,7 +104,7 @@ class Translate:
                 raise ValueError(f"`{option_name(name)}` must be positive. Received: {getattr(self, name)}")
         if not self.model:
             raise ValueError("`--model` must name a run directory or an export. Received: nothing")
-        exports = [str(path) for path in self.model if (path / "saved_model.pb").is_file()]
+        exports = [str(path) for path in self.model if is_export(path)]
         if not exports:
             return self._load_runs()
         if len(self.model) > 1:

@@ -10,7 +10,7 @@ import sentencepiece
 
 from keras_transformer.data.tokenizers import END_ID, START_ID, UNKNOWN_ID
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
-from keras_transformer.translator import TOKENIZER_FILE
+from keras_transformer.layout import TOKENIZER_FILE
 
 # Keras's names, as a `Transformer`'s configuration has them, and the members of `ctranslate2.specs.Activation`.
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid"}

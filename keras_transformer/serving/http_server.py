@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from keras_transformer.layout import DESCRIPTION_FILE
 from keras_transformer.serving import rest
 from keras_transformer.serving.metrics import Metrics
 from keras_transformer.serving.servable import DEFAULT_SIGNATURE, ServingError
@@ -194,9 +195,9 @@ class HttpServer:
         if part == "metadata":
             return _json_response(rest.metadata_body(self.model.name, servable))
         try:
-            return _json_response((servable.path / "translator.json").read_bytes())
+            return _json_response((servable.path / DESCRIPTION_FILE).read_bytes())
         except OSError:
-            raise ServingError("NOT_FOUND", "The export has no translator.json") from None
+            raise ServingError("NOT_FOUND", f"The export has no {DESCRIPTION_FILE}") from None
 
     async def _predict(self, request, match):
         start = time.monotonic()

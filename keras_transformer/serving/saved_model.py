@@ -9,12 +9,11 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.layout import DESCRIPTION_FILE, is_version_name
 from keras_transformer.serving.model_card import describe, model_card
 from keras_transformer.serving.signatures import Signatures
 from keras_transformer.serving.warm_up import warm_up_requests, write_warm_up
 from keras_transformer.serving.weights import StoredWeights
-
-DESCRIPTION_FILE = "translator.json"
 
 
 def write_saved_model(
@@ -105,7 +104,7 @@ def write_saved_model(
 def next_version(directory):
     """The version folder to write next in the folder of a served model: `directory`/1, then 2, ..."""
     directory = Path(directory)
-    versions = [int(path.name) for path in directory.glob("*") if path.name.isdecimal()]
+    versions = [int(path.name) for path in directory.glob("*") if is_version_name(path.name)]
     return directory / str(max(versions, default=0) + 1)
 
 

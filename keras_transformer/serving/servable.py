@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 
+from keras_transformer.layout import version_of
 from keras_transformer.serving.warm_up import WARM_UP_FILE, read_warm_up
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -98,7 +99,7 @@ class Servable:
         inter_op_threads: threads that run operations side by side; 0 lets TensorFlow choose.
 
     Attributes:
-        version: see `version_of`.
+        version: see `layout.version_of`.
         signatures: by name, `Signature`.
         signature_defs: by name, `SignatureDef` message; also of what the loader itself runs to initialise the model.
 
@@ -183,17 +184,6 @@ class Servable:
     def close(self):
         """Free the model. Runs that are going on fail."""
         self._session.close()
-
-
-def is_number(name):
-    """Whether a folder's name is the number of a version, which TensorFlow Serving keeps in an int64."""
-    return name.isascii() and name.isdigit() and len(name) < 19
-
-
-def version_of(path):
-    """The version that a folder's name says; 1 if the name is no number."""
-    name = Path(path).name
-    return int(name) if is_number(name) else 1
 
 
 def dtype_name(spec):

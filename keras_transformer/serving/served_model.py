@@ -5,9 +5,10 @@ import dataclasses
 import logging
 from pathlib import Path
 
+from keras_transformer.layout import SAVED_MODEL_FILE, exported_versions, is_export
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.options import ServingOptions
-from keras_transformer.serving.servable import Servable, ServingError, is_number, version_of
+from keras_transformer.serving.servable import Servable, ServingError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class ServedModel:
         Raises:
             ServingError: NOT_FOUND if there is no version; if no version can be loaded, the newest one's error.
         """
-        if not self._versions():
+        if not exported_versions(self.directory):
             raise ServingError(
                 "NOT_FOUND", f"There must be a version of the model (N/saved_model.pb) in {self.directory}"
             )
@@ -82,7 +83,7 @@ class ServedModel:
             errors.append(error)
         if self._current is None:
             raise errors[0]
-        if self.options.poll_seconds and not _is_version(self.directory):
+        if self.options.poll_seconds and not is_export(self.directory):
             self._spawn(self._poll())
 
     async def stop(self):
@@ -116,7 +117,7 @@ class ServedModel:
 
     async def _update(self):
         """Load the newest version if it is not the one that is served; the error if that fails."""
-        paths = self._versions()
+        paths = exported_versions(self.directory)
         wanted = [version for version, path in paths.items() if self._failed.get(version) != _state_of_files(path)]
         if not wanted or (self._current is not None and max(wanted) == self._current.version):
             return None
@@ -163,16 +164,6 @@ class ServedModel:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _versions(self):
-        """Folders of the versions, by number."""
-        if _is_version(self.directory):
-            return {version_of(self.directory): self.directory}
-        try:
-            folders = list(self.directory.iterdir())
-        except OSError:
-            return {}
-        return {version_of(path): path for path in folders if is_number(path.name) and _is_version(path)}
 
     # === Requests ===
 
@@ -266,14 +257,10 @@ class ServedModel:
                     )
 
 
-def _is_version(path):
-    return (path / "saved_model.pb").is_file()
-
-
 def _state_of_files(path):
     """Changes when a version is written anew; `None` if it is gone."""
     try:
-        state = (path / "saved_model.pb").stat()
+        state = (path / SAVED_MODEL_FILE).stat()
     except OSError:
         return None
     return state.st_mtime_ns, state.st_size, state.st_ino

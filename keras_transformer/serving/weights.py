@@ -1,5 +1,7 @@
 """The weights of an export, stored in full or in fewer bytes."""
 
+import os
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -36,6 +38,20 @@ class StoredWeights:
         """A context in which the model computes with the stored weights; open it within the traced function."""
         pairs = [(variable, _restore(parts)) for variable, parts in zip(self._variables, self.parts, strict=True)]
         return keras.StatelessScope(state_mapping=pairs)
+
+    def load(self, path):
+        """Read the weights of an export, stored in the same way, into the parts and computed back into the model.
+
+        Raises:
+            ValueError: if the export lacks them, or holds others.
+        """
+        variables = os.path.join(path, tf.saved_model.VARIABLES_DIRECTORY, tf.saved_model.VARIABLES_FILENAME)
+        try:
+            tf.train.Checkpoint(weights=self.parts).read(variables).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise ValueError(f"{path} does not hold the weights of the model: {error}") from error
+        for variable, parts in zip(self._variables, self.parts, strict=True):
+            variable.assign(_restore(parts))
 
 
 def _store(variable, storage):

@@ -57,7 +57,7 @@ def averaged_weights(model):
 class EvaluateAveragedWeights(keras.callbacks.Callback):
     """Evaluates with the moving average of the weights, within `fit` and by `evaluate`.
 
-    For `TranslationBleu` put `averaged_weights` around the call that translates.
+    For `TranslationScores` put `averaged_weights` around the call that translates.
     """
 
     def __init__(self):

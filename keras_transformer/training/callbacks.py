@@ -1,12 +1,10 @@
-"""Keras callbacks: validation BLEU with the real decoder, and a log of metrics that survives a kill.
+"""Keras callbacks: scores of translations by the real decoder, and a log of metrics that survives a kill.
 
 Keras hands one dictionary of logs to its callbacks in the order in which they are listed, and its progress bar and
-history come last. So `TranslationBleu` is listed before whatever reads `val_bleu`: `MetricsLog`,
-`keras.callbacks.TensorBoard`, `keras.callbacks.EarlyStopping`.
+history come last. So `TranslationScores` is listed before whatever reads a score, such as `EarlyStopping`, and both
+callbacks here before `TensorBoardLog`.
 """
 
-import json
-import math
 import time
 from pathlib import Path
 
@@ -17,30 +15,32 @@ from keras_transformer.training import files
 from keras_transformer.training.progress import steps_made
 
 
-class TranslationBleu(keras.callbacks.Callback):
-    """Translates a validation set at the end of an epoch and puts its score into the logs.
+class TranslationScores(keras.callbacks.Callback):
+    """Translates a development set at the end of an epoch and puts its scores into the logs.
 
-    List it before every callback that reads the score.
+    Training waits; `BackgroundTranslationScores` lets it go on. List it before every callback that reads the scores.
 
     Args:
         translate: callable from a list of source sentences to the list of their translations.
         sources: list of source sentences.
         references: list of reference translations, one for each source.
-        score: callable `(hypotheses, references)` whose result has the score as `.value`.
+        scores: dictionary from names in the logs, such as `"val_bleu"`, to callables `(hypotheses, references)` whose
+            result has the score as `.value`.
         every: translate after every so many epochs; the other epochs log nothing. Defaults to 1.
-        name: name in the logs. Defaults to `"val_bleu"`.
-        num_examples: how many of the first sentences to print with their translation. Defaults to 0.
+        num_examples: how many of the first sentences to show with their translation. Defaults to 0.
+        show_examples: callable `(step, examples)` that shows them, each a tuple `(source, reference, translation)`.
+            Defaults to None: they are printed.
 
     Attributes:
         hypotheses: the last translations, or None.
-        result: what `score` returned for them, or None.
+        results: what `scores` returned for them, by name.
 
     Raises:
         ValueError: when there is nothing to translate, or the two lists differ in length, also when `translate`
             does not give one translation a source.
     """
 
-    def __init__(self, translate, sources, references, score, *, every=1, name="val_bleu", num_examples=0):
+    def __init__(self, translate, sources, references, scores, *, every=1, num_examples=0, show_examples=None):
         super().__init__()
         sources, references = list(sources), list(references)
         if not sources:
@@ -57,29 +57,38 @@ class TranslationBleu(keras.callbacks.Callback):
         self.translate = translate
         self.sources = sources
         self.references = references
-        self.score = score
+        self.scores = dict(scores)
         self.every = every
-        self.name = name
         self.num_examples = num_examples
+        self.show_examples = _print_examples if show_examples is None else show_examples
         self.hypotheses = None
-        self.result = None
+        self.results = {}
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every:
             return
-        hypotheses = list(self.translate(self.sources))
+        values = self._evaluate(steps_made(self.model), list(self.translate(self.sources)))
+        if logs is not None:
+            logs.update(values)
+
+    def _evaluate(self, step, hypotheses):
+        """The scores of translations, by name; shows the examples."""
         if len(hypotheses) != len(self.sources):
             raise ValueError(
                 "`translate` must return one translation for each source. "
                 f"Received: {len(hypotheses)} translations of {len(self.sources)} sources"
             )
         self.hypotheses = hypotheses
-        self.result = self.score(hypotheses, self.references)
-        if logs is not None:
-            logs[self.name] = float(self.result.value)
-        examples = zip(self.sources, self.references, hypotheses, strict=True)
-        for _, (source, reference, hypothesis) in zip(range(self.num_examples), examples, strict=False):
-            print(f"\n  source      {source}\n  reference   {reference}\n  translation {hypothesis}")
+        self.results = {name: score(hypotheses, self.references) for name, score in self.scores.items()}
+        if self.num_examples:
+            examples = list(zip(self.sources, self.references, hypotheses, strict=True))
+            self.show_examples(step, examples[: self.num_examples])
+        return {name: float(result.value) for name, result in self.results.items()}
+
+
+def _print_examples(step, examples):
+    for source, reference, translation in examples:
+        print(f"\n  source      {source}\n  reference   {reference}\n  translation {translation}")
 
 
 class MetricsLog(keras.callbacks.Callback):
@@ -88,7 +97,8 @@ class MetricsLog(keras.callbacks.Callback):
     A record holds `step` (updates made so far), `epoch` (counted from 1), `seconds` (wall time of the epoch's training
     steps, without validation; for the first epoch it includes the compilation of the step), `learning_rate` (of the
     next update) and all logs of the epoch as numbers; a number that is not finite becomes null, since JSON has no word
-    for it. Where the logs count target tokens (a metric `TokenCount`), `target_tokens_per_second` is added.
+    for it. Where the logs count target tokens (a metric `TokenCount`), `target_tokens_per_second` is added, also to the
+    logs, for the callbacks that follow.
 
     A record is on the disk before training goes on. When training starts, records of steps that the optimizer has not
     made are removed, and so is a line that was cut off by a kill: after a resume the file reads as if training had
@@ -111,14 +121,7 @@ class MetricsLog(keras.callbacks.Callback):
         self._start = self._end = self._before = 0.0
 
     def on_train_begin(self, logs=None):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            return
-        written = self.path.read_text("utf-8")
-        step = steps_made(self.model)
-        kept = "".join(line + "\n" for line in written.split("\n") if _step_of(line) <= step)
-        if kept != written:
-            files.replace(self.path, kept)
+        files.keep_records(self.path, steps_made(self.model))
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start = self._end = time.perf_counter()
@@ -135,11 +138,10 @@ class MetricsLog(keras.callbacks.Callback):
             "seconds": seconds,
             "learning_rate": float(ops.convert_to_numpy(optimizer.learning_rate)),
         }
-        record.update({name: float(value) for name, value in (logs or {}).items()})
-        if self.tokens in record and seconds > 0:
-            record[f"{self.tokens}_per_second"] = record[self.tokens] / seconds
-        record = {name: value if math.isfinite(value) else None for name, value in record.items()}
-        files.write_through(self.path, json.dumps(record) + "\n", "a")
+        logs = {} if logs is None else logs
+        if self.tokens in logs and seconds > 0:
+            logs[f"{self.tokens}_per_second"] = float(logs[self.tokens]) / seconds
+        files.append_record(self.path, record | {name: float(value) for name, value in logs.items()})
         # The epoch's time is in the log; what is saved from here on belongs to the next one.
         self._before = 0.0
         self._start = self._end
@@ -151,11 +153,3 @@ class MetricsLog(keras.callbacks.Callback):
     def set_state(self, state):
         """Goes on within an epoch from a state that `get_state` returned."""
         self._before = state["seconds"]
-
-
-def _step_of(line):
-    """Step of a record, or infinity for a line that is none."""
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return math.inf

@@ -59,11 +59,12 @@ class Checkpoints:
         monitor: name of the metric that says which are best, such as `"val_bleu"`. Needed for `best_to_keep`.
         mode: `"max"` where a higher `monitor` is better, `"min"` where a lower one is. Needed with `monitor`.
         config: optional JSON data that has to be the same on restore, for what shapes cannot tell, such as the number
-            of heads (`model.get_config()`, for example) or a hash of the training data. Defaults to None.
+            of heads or a hash of the training data. `{"model": model.get_config()}` also lets `TrainedModel` build the
+            model of a checkpoint. Defaults to None.
         parts: optional dictionary of objects whose state is saved too, each with `get_state()`, which returns JSON
             data, and `set_state(state)`: `EarlyStopping` and `MetricsLog`, for example. Defaults to None.
         write: whether to write at all. Of the workers that train one model together, all but the chief pass False:
-            they restore what the chief has written. Defaults to True.
+            they restore what the chief has written. All of them save after the same steps. Defaults to True.
 
     Raises:
         ValueError: when the model is not built or has no optimizer, or for an argument that breaks the rules above.
@@ -155,6 +156,8 @@ class Checkpoints:
         """
         step = self.step
         path = path_of(self.directory, step)
+        # Also where nothing is written: reading adds up what all workers hold, and waits for them.
+        metric_state = self._state_of_metrics() if metrics is None else None
         if not self.write:
             return path
         last = self._records[-1] if self._records else {"step": -1}
@@ -172,7 +175,7 @@ class Checkpoints:
             "step": step,
             "temporary": temporary and metrics is None,
             "metrics": {name: _finite_or_none(value) for name, value in (metrics or {}).items()},
-            "metric_state": self._state_of_metrics() if metrics is None else None,
+            "metric_state": metric_state,
             "parts": {name: part.get_state() for name, part in self.parts.items()},
         }
         records = self._retained([*(other for other in self._records if other["step"] != step), record])
@@ -220,9 +223,6 @@ class Checkpoints:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _state_of_metrics(self):
-        strategy = getattr(self.model, "distribute_strategy", None)
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return None  # reading a metric takes all workers, and they need not be here at the same time
         return [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
 
     def restore_latest(self):
@@ -324,7 +324,7 @@ def _finite_or_none(value):
 class CheckpointEvery(keras.callbacks.Callback):
     """Saves a checkpoint at the end of every epoch, and within it every so many steps or seconds.
 
-    List it after the callbacks that write into the logs, such as `TranslationBleu`, so that the checkpoint is saved
+    List it after the callbacks that write into the logs, such as `TranslationScores`, so that the checkpoint is saved
     with all metrics of its epoch, and after those whose state it saves. Nothing is saved between the last step of an
     epoch and its end: a run that resumed there would leave out the evaluation.
 
@@ -335,7 +335,7 @@ class CheckpointEvery(keras.callbacks.Callback):
             600. It is no choice for several workers: they would not save at the same step. Defaults to None.
 
     Raises:
-        ValueError: when `steps` or `seconds` is not positive.
+        ValueError: when `steps` or `seconds` is not positive, or `seconds` is given for several workers.
     """
 
     def __init__(self, checkpoints, *, steps=None, seconds=None):
@@ -344,6 +344,12 @@ class CheckpointEvery(keras.callbacks.Callback):
             raise ValueError(f"`steps` must be positive or None. Received: steps={steps!r}")
         if seconds is not None and not seconds > 0:
             raise ValueError(f"`seconds` must be positive or None. Received: seconds={seconds!r}")
+        strategy = getattr(checkpoints.model, "distribute_strategy", None)
+        if seconds is not None and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise ValueError(
+                "`seconds` must be None for several workers, which save after the same steps: give `steps`. "
+                f"Received: seconds={seconds!r}"
+            )
         self.checkpoints = checkpoints
         self.steps = steps
         self.seconds = seconds
@@ -446,6 +452,13 @@ def average_checkpoints(checkpoints, model, *, count=5, monitor=None, mode=None)
             newest = total / len(readers)
         weight.assign(newest)
     return paths
+
+
+def saved_config(checkpoint):
+    """The `config` of the `Checkpoints` that wrote a checkpoint, given by its path; None where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(Path(checkpoint).with_name(_DESCRIPTION).read_text("utf-8")).get("config")
+    return None
 
 
 def _check_count(count):

@@ -1,48 +1,45 @@
-"""Beginning with the weights of another run, and training only a part of them."""
-
-import os
-from pathlib import Path
+"""Beginning with the weights of another model, and training only a part of them."""
 
 import keras
 
-from keras_transformer.training.checkpoints import average_checkpoints, check_weights
+from keras_transformer.training.checkpoints import check_weights
 
-MODEL_FILE = "model.keras"
+# Settings that may differ between models of the same weights: of training and precision, and widths that the shapes of
+# the weights tell.
+_FREE_SETTINGS = ("name", "dtype", "trainable", "key_dim", "value_dim")
 
 
-def load_weights_from(model, source):
-    """Gives a model the weights of another one that has the same weights; its optimizer and state stay as they are.
+def copy_weights(source, target):
+    """Gives a model the weights of another one; its optimizer and the seeds of dropout stay as they are.
 
     Args:
-        model: a built model.
-        source: a `.keras` file; the run directory that holds one as `model.keras`; a folder of checkpoints, whose
-            newest one is taken; or the path of one checkpoint, such as `run/checkpoints/ckpt-1000`.
-
-    Returns:
-        The path of the file or checkpoint that was read.
+        source, target: two built models with the same weights, and with the same settings but for those of dropout,
+            `dtype`, `name` and `trainable`. Settings are what `get_config` returns; they are not compared where that
+            is a list of layers, as in a model of plain Keras.
 
     Raises:
-        FileNotFoundError: when there is nothing of the kind at `source`.
-        ValueError: when the weights there do not fit the model; the error names them.
+        ValueError: when the models do not fit; the error names the settings, or else the weights, that differ.
     """
-    source = Path(source)
-    if (source / MODEL_FILE).is_file():
-        source = source / MODEL_FILE
-    if source.is_file():
-        other = keras.saving.load_model(source, compile=False)
-        check_weights(source, [(weight.path, tuple(weight.shape)) for weight in other.weights], model)
-        for weight, value in zip(model.weights, other.weights, strict=True):
-            weight.assign(keras.ops.convert_to_numpy(value))
-        return str(source)
-    for folder in (source, source / "checkpoints"):
-        if (folder / "checkpoint").is_file():
-            return average_checkpoints(folder, model, count=1)[0]
-    if source.with_name(source.name + ".index").is_file():
-        return average_checkpoints([os.fspath(source)], model)[0]
-    raise FileNotFoundError(
-        f"`source` must be a .keras file, a run directory with a {MODEL_FILE}, a folder of checkpoints, or the path "
-        f"of a checkpoint. Received: source={str(source)!r}"
-    )
+    there, here = _settings(source), _settings(target)
+    differences = [
+        f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+        for name in (there | here if there and here else ())
+        if there.get(name) != here.get(name)
+    ]
+    if differences:
+        raise ValueError("the trained model has other settings than this one: " + "; ".join(differences))
+    check_weights("the trained model", [(weight.path, tuple(weight.shape)) for weight in source.weights], target)
+    for weight, value in zip(target.weights, source.weights, strict=True):
+        weight.assign(keras.ops.convert_to_numpy(value))
+
+
+def _settings(model):
+    config = model.get_config()
+    if "layers" in config:
+        return {}
+    return {
+        name: value for name, value in config.items() if name not in _FREE_SETTINGS and not name.endswith("dropout")
+    }
 
 
 def freeze(model, prefixes):

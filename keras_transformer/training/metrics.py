@@ -125,3 +125,27 @@ class TokenCount(keras.metrics.Metric):
 
     def get_config(self):
         return {**super().get_config(), "ignore_id": self.ignore_id}
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PaddingShare(TokenCount):
+    """Share of the target positions seen that are padding: labels that are `ignore_id`, whatever their weight.
+
+    It is what the batches that were trained on waste on the target side. Before the first position it is 0.
+
+    Args:
+        ignore_id: the label of padding, or None for no padding. Defaults to 0.
+        name: defaults to `"target_padding_share"`.
+    """
+
+    def __init__(self, *, ignore_id=0, name="target_padding_share", dtype=None):
+        super().__init__(ignore_id=ignore_id, name=name, dtype=dtype)
+        # Metric variables are summed over replicas when read, so this is a plain sum too.
+        self.positions = self.add_variable(shape=(), initializer="zeros", name="positions")
+
+    def update_state(self, y_true, y_pred=None, sample_weight=None):
+        super().update_state(y_true, y_pred, sample_weight)
+        self.positions.assign_add(ops.cast(ops.size(y_true), self.positions.dtype))
+
+    def result(self):
+        return ops.divide_no_nan(self.positions - self.count, self.positions)

@@ -1,4 +1,4 @@
-"""A picture of a run's curves, from the log that `MetricsLog` writes."""
+"""A picture of a run's curves, from the logs that `MetricsLog` and `BackgroundTranslationScores` write."""
 
 import json
 import math
@@ -14,6 +14,7 @@ _PANELS = (
     ("Learning rate", {"learning_rate": "learning rate"}),
     ("Gradient norm", {"gradient_norm": "gradient norm"}),
     ("Target tokens a second", {"target_tokens_per_second": "training"}),
+    ("Padding share of targets", {"target_padding_share": "training"}),
 )
 _COLUMNS = 2
 _LOGARITHMIC = ("Perplexity",)  # the first epochs would press the rest to the floor
@@ -38,7 +39,7 @@ def metrics_figure(records, title=""):
     """Draw the curves of a run over its steps, a panel for each kind that the records have.
 
     Args:
-        records: list of mappings with `step`, as `read_metrics` gives them.
+        records: list of mappings with `step`, as `read_metrics` gives them, in the order of the steps for each metric.
         title: above all panels.
 
     Returns:
@@ -78,19 +79,19 @@ def metrics_figure(records, title=""):
     return figure
 
 
-def plot_metrics(log, path, title=""):
-    """Write the curves of a metrics log as a picture, for example `report.png`; an older one is replaced.
+def plot_metrics(logs, path, title=""):
+    """Write the curves of a run as a picture, for example `report.png`; an older one is replaced.
 
     Args:
-        log: path of the log.
+        logs: paths of its logs.
         path: path of the picture; its suffix chooses the format.
         title: above all panels.
 
     Raises:
-        FileNotFoundError, ValueError: if there is no log, or nothing in it.
+        FileNotFoundError, ValueError: if there is no such log, or nothing in them.
     """
     path = Path(path)
-    figure = metrics_figure(read_metrics(log), title)
+    figure = metrics_figure([record for log in logs for record in read_metrics(log)], title)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         figure.savefig(temporary, dpi=120)

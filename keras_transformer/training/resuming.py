@@ -26,7 +26,8 @@ class StopOnSignal(keras.callbacks.Callback):
 
     At the end of the running step a temporary checkpoint is saved, and `fit` is left by a `TrainingInterrupted`: no
     evaluation follows, since whoever sends SIGTERM does not wait for long. A signal during the evaluation at the end
-    of an epoch takes effect when that is over, so that its results are in the log and belong to a checkpoint.
+    of an epoch takes effect when that is over, so that its results are in the log and belong to a checkpoint. One
+    during the end of training, such as the wait for an evaluation in the background, does so after that.
 
     A signal counts once: the same one a second time does what it did before, so a second Ctrl+C stops at once.
 
@@ -45,7 +46,7 @@ class StopOnSignal(keras.callbacks.Callback):
         self._received = None
 
     def on_train_begin(self, logs=None):
-        self.on_train_end()  # of a fit that an error has ended
+        self._stop_listening()  # of a fit that an error has ended
         self._received = None
         for number in self.signals:
             # None stands for a handler that was not set from Python and cannot be set from here.
@@ -65,10 +66,14 @@ class StopOnSignal(keras.callbacks.Callback):
     def _stop_if_asked(self):
         if self._received is not None:
             path = self.checkpoints.save(temporary=True)
-            self.on_train_end()
+            self._stop_listening()
             raise TrainingInterrupted(self._received, self.checkpoints.step, path)
 
     def on_train_end(self, logs=None):
+        self._stop_if_asked()  # while another callback waited for something
+        self._stop_listening()
+
+    def _stop_listening(self):
         while self._previous:
             signal.signal(*self._previous.popitem())
 

@@ -97,8 +97,23 @@ def test_every_flag_is_explained(recipe, capsys):
         (["--train-steps", "0"], "train_steps must be positive. Received: 0"),
         (["--train-steps", "30", "--evaluation-steps", "20"], "train_steps=30, evaluation_steps=20"),
         (["--average-checkpoints", "11", "--checkpoints-to-keep", "10"], "Received: 11 of 10"),
+        (["--background-evaluation", "--early-stopping", "3"], "has BLEU too late.*early_stopping=3, monitor=val_bleu"),
+        (["--background-evaluation", "--best-checkpoints-to-keep", "2"], "Received: best_checkpoints_to_keep=2"),
+        (
+            ["--background-evaluation", "--average", "best", "--best-checkpoints-to-keep", "5"],
+            "has BLEU too late to decide by it",
+        ),
         (["--d-model", "130"], "d_model must be divisible by num_heads.*d_model=130, num_heads=4"),
         (["--tokens-per-batch", "100"], "tokens_per_batch must hold one sentence.*tokens_per_batch=100"),
+        (["--batch-shapes", "0"], "batch_shapes must be positive. Received: 0"),
+        (["--reduction", "one-device"], "reduction needs a strategy with replicas. Received: reduction=one-device"),
+        (
+            ["--strategy", "multi-worker", "--checkpoint-seconds", "600"],
+            "checkpoint_seconds is not for several workers.*checkpoint_seconds=600.0, strategy=multi-worker",
+        ),
+        (["--max-skipped-steps", "0"], "max_skipped_steps must be positive. Received: 0"),
+        (["--schedule", "cosine", "--final-fraction", "1.5"], "final_fraction must be between 0 and 1. Received: 1.5"),
+        (["--final-fraction", "0.1"], "final_fraction goes with a cosine. Received: schedule=inverse-square-root"),
         (["--positions", "learned"], "max_length goes with learned positions"),
         (["--positions", "learned", "--max-length", "20"], "max_sentence_tokens must not exceed max_length"),
     ],
@@ -106,6 +121,25 @@ def test_every_flag_is_explained(recipe, capsys):
 def test_settings_that_cannot_work_are_refused(recipe, flags, message):
     with pytest.raises(ValueError, match=message):
         recipe.check_config(recipe.parse_config(flags))
+
+
+def test_an_init_from_without_a_model_is_refused(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"a trained model must be a run directory.*'{tmp_path}'"):
+        recipe.check_config(recipe.parse_config(["--init-from", str(tmp_path)]))
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"must hold a translator\.json"):
+        recipe.check_config(recipe.parse_config(["--init-from", str(tmp_path)]))
+
+
+@pytest.mark.parametrize("flags", [[], ["--schedule", "cosine", "--final-fraction", "0.25"]])
+def test_flags_of_the_schedule_and_of_skipping_reach_the_training(recipe, flags):
+    sizes = ["--d-model", "8", "--num-heads", "2", "--feed-forward-dim", "8", "--num-encoder-layers", "1"]
+    config = recipe.parse_config([*sizes, "--max-skipped-steps", "7", "--peak-learning-rate", "2", *flags])
+    recipe.check_config(config)
+    model, training = recipe.build_model(config, 300)
+    assert training.max_skipped_steps == 7
+    final = float(recipe.learning_rate_schedule(config, model)(config.train_steps - 1))
+    assert final == pytest.approx(0.5 if flags else 2 * (config.warmup_steps / config.train_steps) ** 0.5)
 
 
 def test_an_unknown_flag_or_preset_is_refused(recipe):
@@ -141,8 +175,9 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     assert (run / "report.png").read_bytes().startswith(b"\x89PNG")
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [record["step"] for record in records] == [2, 4]
-    assert all({"loss", "val_loss", "val_bleu", "target_tokens_per_second"} <= set(record) for record in records)
-    assert list((run / "logs").rglob("events.*"))
+    names = {"loss", "val_loss", "val_bleu", "val_chrf", "target_tokens_per_second", "target_padding_share"}
+    assert all(names <= set(record) for record in records)
+    assert list((run / "logs" / "validation").glob("events.*"))
 
     with pytest.raises(FileExistsError, match="--resume"):
         recipe.main(small(text, run))
@@ -158,10 +193,29 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("average", ["last", "moving"])
+def test_evaluation_in_the_background_gives_the_same_numbers(recipe, text, tmp_path, capfd, average):
+    logs = []
+    for name, flags in {"waiting": [], "background": ["--background-evaluation"]}.items():
+        flags = [*flags, "--peak-learning-rate", "0.01", "--average", average, "--average-momentum", "0.5"]
+        recipe.main(small(text, tmp_path / name, *flags))
+        lines = (tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()
+        logs.append([{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines])
+    assert "in the background, training waited" in capfd.readouterr().out
+    lines = (tmp_path / "background" / "dev_scores.jsonl").read_text("utf-8").splitlines()
+    for record, line in zip(logs[1], lines, strict=True):
+        scores = json.loads(line)
+        record |= {name: scores[name] for name in ("val_bleu", "val_chrf", "step")}
+    assert logs[0] == logs[1]
+    assert not list((tmp_path / "background").glob("*.weights.h5"))
+
+
+@pytest.mark.slow
 def test_fine_tuning_keeps_tokenizer_model_and_frozen_parts(recipe, text, tmp_path, capfd):
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, second, origin = tmp_path / "first", tmp_path / "second", tmp_path / "export"
     recipe.main(small(text, first))
-    flags = ("--init-from", str(first), "--freeze", "encoder", "--d-model", "64", "--schedule", "constant")
+    (first / "export").rename(origin)  # it needs nothing of its run
+    flags = ("--init-from", str(origin), "--freeze", "encoder", "--d-model", "64", "--schedule", "constant")
     more = (
         "--average",
         "best",
@@ -173,7 +227,9 @@ def test_fine_tuning_keeps_tokenizer_model_and_frozen_parts(recipe, text, tmp_pa
         "val_loss",
     )
     recipe.main(small(text, second, *flags, *more, "--peak-learning-rate", "0.01"))
-    assert "Frozen: encoder/" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert f"Beginning with {origin / '1'}, whose weights are stored as float32" in printed
+    assert "Frozen: encoder/" in printed
     assert (first / "tokenizer.model").read_bytes() == (second / "tokenizer.model").read_bytes()
     models = [keras.saving.load_model(run / "model.keras", compile=False) for run in (first, second)]
     assert models[0].get_config()["d_model"] == models[1].get_config()["d_model"] == 32
@@ -184,10 +240,9 @@ def test_fine_tuning_keeps_tokenizer_model_and_frozen_parts(recipe, text, tmp_pa
     }
     assert not any(differs for path, differs in moved.items() if path.startswith("encoder/"))
     assert all(differs for path, differs in moved.items() if path.startswith("decoder/") and path.endswith("kernel"))
-    with pytest.raises(FileNotFoundError, match=r"init_from must hold model\.keras"):
-        recipe.main(small(text, tmp_path / "third", "--init-from", str(tmp_path)))
 
 
+TWO = ["--strategy", "mirrored", "--reduction", "one-device"]
 ON_TWO_DEVICES = """
 import runpy, sys
 import tensorflow as tf
@@ -201,13 +256,15 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def test_replicas_and_micro_batches_give_the_numbers_of_one_device(text, tmp_path):
     """The same losses, but for the order in which numbers are added; without dropout, which differs by replica."""
     logs = []
-    for name, flags in {"one": [], "two": ["--strategy", "mirrored"], "parts": ["--micro-batches", "3"]}.items():
+    for name, flags in {"one": [], "two": TWO, "parts": ["--micro-batches", "3"]}.items():
         run = tmp_path / name
         code = ON_TWO_DEVICES.replace("sys.argv[0]", repr(str(RECIPE)))
-        arguments = small(text, run, "--dropout", "0", "--clip-norm", "0.5", *flags)
+        arguments = small(text, run, "--dropout", "0", "--clip-norm", "0.5", "--batch-shapes", "3", *flags)
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         assert ("Training on 2 replicas in one process" in done.stdout) == (name == "two")
+        assert ("added up by ReductionToOneDevice" in done.stdout) == (name == "two")
+        assert "batches of 3 shapes" in done.stdout
         logs.append([json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()])
     for other in logs[1:]:
         for one, record in zip(logs[0], other, strict=True):
@@ -278,7 +335,8 @@ def test_a_vocabulary_the_text_cannot_fill_is_refused(recipe, text, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path, number):
     def start(run, *more):
-        command = [sys.executable, str(RECIPE), *small(text, run, "--train-steps", "12", *more)]
+        more = ["--train-steps", "12", "--background-evaluation", *more]
+        command = [sys.executable, str(RECIPE), *small(text, run, *more)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -308,7 +366,8 @@ def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path, number):
         np.testing.assert_array_equal(one, other)
 
     def log(run):
-        lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+        names = ("metrics.jsonl", "dev_scores.jsonl")
+        lines = [line for name in names for line in (run / name).read_text("utf-8").splitlines()]
         return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 
     assert log(killed) == log(whole)

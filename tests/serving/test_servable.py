@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.serving.servable import Servable, ServingError, version_of
+from keras_transformer.serving.servable import Servable, ServingError
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +125,6 @@ def test_a_moved_folder(toy, tmp_path):
     assert servable.version == 12
     assert servable.run("greeting", {"text": strings(b"you")})["greeting"].tolist() == [b"hello you"]
     servable.close()
-
-
-def test_version_of():
-    assert [version_of(f"/x/{name}") for name in ("0", "12", "007", "model", "-1", "²", "1.5", "9" * 19)] == [
-        *(0, 12, 7),
-        *[1] * 5,
-    ]
 
 
 def test_warm_up(write_toy_model, tmp_path):

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.training.callbacks import MetricsLog, TranslationBleu
+from keras_transformer.training.callbacks import MetricsLog, TranslationScores
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import TokenCount
 
@@ -35,26 +35,36 @@ def upper(sentences):
     return [sentence.upper() for sentence in sentences]
 
 
-def test_bleu_is_seen_by_later_callbacks_and_the_history(tmp_path, capsys):
-    bleu = TranslationBleu(upper, ["ein", "zwei"], ["EIN", "DREI"], exact_matches, num_examples=1)
-    stop = keras.callbacks.EarlyStopping(monitor="val_bleu", mode="max", patience=1)
-    tensorboard = keras.callbacks.TensorBoard(tmp_path / "logs")
-    model = compiled_model()
-    history = fit(model, bleu, MetricsLog(tmp_path / "metrics.jsonl"), tensorboard, stop, epochs=9)
-    assert history.history["val_bleu"] == [50.0, 50.0]
-    assert [record["val_bleu"] for record in records(tmp_path / "metrics.jsonl")] == [50.0, 50.0]
-    assert bleu.hypotheses == ["EIN", "ZWEI"]
-    assert bleu.result.value == 50.0
+def length_ratio(hypotheses, references):
+    return SimpleNamespace(value=sum(map(len, hypotheses)) / sum(map(len, references)))
+
+
+SCORES = {"val_exact": exact_matches, "val_length": length_ratio}
+
+
+def test_scores_are_seen_by_later_callbacks_and_the_history(tmp_path, capsys):
+    scores = TranslationScores(upper, ["ein", "zwei"], ["EIN", "DREISSIG"], SCORES, num_examples=1)
+    stop = keras.callbacks.EarlyStopping(monitor="val_exact", mode="max", patience=1)
+    history = fit(compiled_model(), scores, MetricsLog(tmp_path / "metrics.jsonl"), stop, epochs=9)
+    assert history.history["val_exact"] == [50.0, 50.0]
+    assert history.history["val_length"] == [7 / 11, 7 / 11]
+    for record in records(tmp_path / "metrics.jsonl"):
+        assert (record["val_exact"], record["val_length"]) == (50.0, 7 / 11)
+    assert scores.hypotheses == ["EIN", "ZWEI"]
+    assert {name: result.value for name, result in scores.results.items()} == {"val_exact": 50.0, "val_length": 7 / 11}
     printed = capsys.readouterr().out
     assert "source      ein\n  reference   EIN\n  translation EIN" in printed
     assert "zwei" not in printed
-    assert any(b"bleu" in path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file())
 
 
-def test_bleu_every_second_epoch(tmp_path):
-    bleu = TranslationBleu(upper, ["ein"], ["EIN"], exact_matches, every=2, name="val_exact")
-    fit(compiled_model(), bleu, MetricsLog(tmp_path / "metrics.jsonl"), epochs=4)
+def test_scores_and_examples_of_every_second_epoch(tmp_path):
+    shown = []
+    scores = TranslationScores(
+        upper, ["ein"], ["EIN"], SCORES, every=2, num_examples=3, show_examples=lambda *seen: shown.append(seen)
+    )
+    fit(compiled_model(), scores, MetricsLog(tmp_path / "metrics.jsonl"), epochs=4)
     assert ["val_exact" in record for record in records(tmp_path / "metrics.jsonl")] == [False, True, False, True]
+    assert shown == [(4, [("ein", "EIN", "EIN")]), (8, [("ein", "EIN", "EIN")])]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +79,13 @@ def test_bleu_every_second_epoch(tmp_path):
 def test_bad_arguments(arguments, message):
     arguments = {"sources": ["a"], "references": ["a"], **arguments}
     with pytest.raises(ValueError, match=message):
-        TranslationBleu(upper, score=exact_matches, **arguments)
+        TranslationScores(upper, scores=SCORES, **arguments)
 
 
 def test_a_translation_that_loses_sentences_is_an_error():
-    bleu = TranslationBleu(lambda sentences: sentences[1:], ["a", "b"], ["a", "b"], exact_matches)
+    scores = TranslationScores(lambda sentences: sentences[1:], ["a", "b"], ["a", "b"], SCORES)
     with pytest.raises(ValueError, match="Received: 1 translations of 2 sources"):
-        fit(compiled_model(), bleu)
+        fit(compiled_model(), scores)
 
 
 def test_log_holds_one_record_an_epoch(tmp_path):
@@ -90,6 +100,8 @@ def test_log_holds_one_record_an_epoch(tmp_path):
         assert record["learning_rate"] == 0.5
         assert record["target_tokens"] == 8
         assert record["target_tokens_per_second"] == 8 / record["seconds"]
+    # In the logs as well, for the callbacks that follow.
+    assert [record["target_tokens_per_second"] for record in written] == history.history["target_tokens_per_second"]
 
 
 def test_log_after_a_resume_has_neither_gap_nor_repeat(tmp_path):

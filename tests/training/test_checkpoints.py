@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -312,6 +313,14 @@ def test_bad_arguments(tmp_path):
         Checkpoints(tmp_path, keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)]))
     with pytest.raises(ValueError, match=r"`steps` must be positive or None. Received: steps=0"):
         CheckpointEvery(Checkpoints(tmp_path, compiled_model()), steps=0)
+
+
+def test_several_workers_do_not_save_by_the_clock():
+    several = tf.distribute.MultiWorkerMirroredStrategy
+    checkpoints = SimpleNamespace(model=SimpleNamespace(distribute_strategy=several.__new__(several)))
+    with pytest.raises(ValueError, match=r"`seconds` must be None for several workers.*Received: seconds=35"):
+        CheckpointEvery(checkpoints, seconds=35)
+    CheckpointEvery(checkpoints, steps=35)
 
 
 def test_bad_retention(tmp_path):

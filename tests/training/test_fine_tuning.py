@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.fine_tuning import freeze, load_weights_from
+from keras_transformer.training.fine_tuning import copy_weights, freeze
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.transformer import Transformer
 
@@ -13,33 +12,9 @@ INPUTS = {"source_ids": np.array([[5, 6, 3, 0], [7, 3, 0, 0]]), "target_ids": np
 LABELS = np.array([[5, 6, 3], [7, 3, 0]])
 
 
-def transformer(num_layers=1, feed_forward_dim=12, vocabulary_size=20):
-    return Transformer(
-        vocabulary_size,
-        num_encoder_layers=num_layers,
-        num_decoder_layers=1,
-        d_model=8,
-        num_heads=2,
-        feed_forward_dim=feed_forward_dim,
-        dropout=0.1,
-    )
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run directory, and the weights of its model and of its newest checkpoint, which differ."""
-    run = tmp_path_factory.mktemp("run")
-    model = transformer()
-    model.compile(keras.optimizers.Adam(0.1), LabelSmoothedCrossEntropy())
-    checkpoints = Checkpoints(run / "checkpoints", model)
-    saved = []
-    for _ in range(2):
-        model.train_on_batch(INPUTS, LABELS)
-        checkpoints.save()
-        saved.append(model.get_weights())
-    model.train_on_batch(INPUTS, LABELS)
-    model.save(run / "model.keras")
-    return run, model.get_weights(), saved
+def transformer(**arguments):
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "num_heads": 2, "feed_forward_dim": 12}
+    return Transformer(**{"source_vocabulary_size": 20, **sizes, "dropout": 0.1, **arguments})
 
 
 def assert_equal(weights, others):
@@ -47,68 +22,79 @@ def assert_equal(weights, others):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_loads_models_runs_and_checkpoints(trained):
-    run, final, saved = trained
-    model = transformer()
-    model.compile(keras.optimizers.Adam(0.1), LabelSmoothedCrossEntropy())
-    for source, read, weights in (
-        (run, "model.keras", final),
-        (run / "checkpoints", "checkpoints/ckpt-2", saved[1]),
-        (run / "model.keras", "model.keras", final),
-        (str(run / "checkpoints" / "ckpt-1"), "checkpoints/ckpt-1", saved[0]),
-    ):
-        assert load_weights_from(model, source) == str(run / read)
-        assert_equal(model.get_weights(), weights)
-    assert int(model.optimizer.iterations) == 0
+def state(model):
+    """All that is no weight: seeds of dropout, the optimizer."""
+    weights = {id(weight) for weight in model.weights}
+    others = [variable for variable in model.variables if id(variable) not in weights]
+    return [keras.ops.convert_to_numpy(variable) for variable in (*others, *model.optimizer.variables)]
 
 
-def test_a_run_without_a_model_yet_gives_its_newest_checkpoint(trained, tmp_path):
-    run, _, saved = trained
-    (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
-    model = transformer()
-    assert load_weights_from(model, tmp_path) == str(tmp_path / "checkpoints" / "ckpt-2")
-    assert_equal(model.get_weights(), saved[1])
+def test_weights_are_copied_and_nothing_else():
+    source, target = transformer(), transformer()
+    for model in (source, target):
+        model.compile(keras.optimizers.Adam(0.1), LabelSmoothedCrossEntropy())
+    for _ in range(2):
+        source.train_on_batch(INPUTS, LABELS)
+    target.train_on_batch(INPUTS, LABELS)
+    before = state(target)
+    copy_weights(source, target)
+    assert_equal(target.get_weights(), source.get_weights())
+    assert_equal(state(target), before)
+    assert int(target.optimizer.iterations) == 1
 
 
-@pytest.mark.parametrize("name", ["model.keras", "checkpoints"])
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "free",
     [
-        (
-            {"feed_forward_dim": 16},
-            "encoder/layer_0/feed_forward/hidden/kernel has shape (8, 16), there (8, 12); "
-            "encoder/layer_0/feed_forward/hidden/bias has shape (16,), there (12,)",
-        ),
-        ({"vocabulary_size": 21}, "does not fit the model: embedding/embeddings has shape (21, 8), there (20, 8)"),
-        ({"num_layers": 2}, "31 weights there, 43 here; encoder/layer_1/self_attention/query/kernel is only here"),
+        *({"dropout": 0.3}, {"attention_dropout": 0.2, "activation_dropout": 0.1, "embedding_dropout": 0.0}),
+        *({"name": "other"}, {"trainable": False}, {"key_dim": 4}, {"dtype": "mixed_bfloat16"}),
     ],
 )
-def test_what_does_not_fit_is_named(trained, name, arguments, message):
-    run, _, _ = trained
-    model = transformer(**arguments)
-    before = model.get_weights()
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        load_weights_from(model, run / name)
-    assert str(run / name) in str(error.value)
-    assert_equal(model.get_weights(), before)
+def test_what_may_differ(free):
+    source, target = transformer(), transformer(**free)
+    copy_weights(source, target)
+    assert_equal(target.get_weights(), source.get_weights())
 
 
-def test_what_the_model_lacks_is_named(trained):
-    run, _, _ = trained
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3, name="dense")])
-    for source in (run, run / "checkpoints"):
-        message = r"31 weights there, 2 here; .*dense/kernel is only here; .*embeddings is only there; .*; and 26 more"
-        with pytest.raises(ValueError, match=message):
-            load_weights_from(model, source)
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        # What no shape of a weight tells.
+        ({"num_heads": 4}, "num_heads is 4 there, 2 here"),
+        ({"activation": "gelu"}, "activation is 'gelu' there, 'relu' here"),
+        ({"norm_first": True, "layer_norm_epsilon": 1e-3}, "norm_first is True there, False here; layer_norm_epsilon"),
+        # What shapes tell too, but less plainly.
+        ({"num_encoder_layers": 2}, "num_encoder_layers is 2 there, 1 here"),
+        ({"tying": "two-way"}, "tying is 'two-way' there, 'three-way' here"),
+        ({"positions": "learned", "max_length": 9}, "positions is 'learned' there, 'sinusoidal' here; max_length is 9"),
+    ],
+)
+def test_settings_that_differ_are_named(there, message):
+    target = transformer()
+    before = target.get_weights()
+    with pytest.raises(ValueError, match="the trained model has other settings than this one: " + re.escape(message)):
+        copy_weights(transformer(**there), target)
+    assert_equal(target.get_weights(), before)
 
 
-def test_nothing_there(tmp_path):
-    for source in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(FileNotFoundError, match=f"`source` must be a .keras file.*source='{source}'"):
-            load_weights_from(transformer(), source)
+def test_weights_that_differ_are_named():
+    message = r"query/kernel has shape \(8, 8\), there \(8, 12\)"
+    with pytest.raises(ValueError, match=f"the trained model does not fit the model: .*{message}"):
+        copy_weights(transformer(key_dim=6), transformer())
+    dense = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3, name="dense")])
+    message = r"31 weights there, 2 here; .*dense/kernel is only here; .*embeddings is only there; .*; and 26 more"
+    with pytest.raises(ValueError, match=message):
+        copy_weights(transformer(), dense)
 
 
-def test_frozen_weights_stay(trained):
+def test_models_of_plain_keras():
+    source, target = (keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)]) for _ in range(2))
+    assert source.layers[0].name != target.layers[0].name
+    copy_weights(source, target)
+    assert_equal(target.get_weights(), source.get_weights())
+
+
+def test_frozen_weights_stay():
     model = transformer()
     frozen = freeze(model, ["encoder", "decoder/layer_0/feed_forward/"])
     assert frozen == sorted(

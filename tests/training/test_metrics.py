@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
 
 LABELS = np.array([[5, 6, 0, 0]])
 LOGITS = np.eye(10, dtype="float32")[[[5, 9, 0, 0]]]
@@ -113,10 +113,23 @@ def test_token_count_ignores_weights(batch):
     assert float(metric.result()) == 0
 
 
+def test_padding_share_is_that_of_all_positions_of_all_batches(batch):
+    labels, logits = batch
+    metric = PaddingShare()
+    metric.update_state(np.zeros((0, 3), "int32"))
+    assert float(metric.result()) == 0
+    metric.update_state(labels, logits, np.full(labels.shape, 0.1))
+    metric.update_state(np.ones((2, 3), "int32"))
+    assert float(metric.result()) == pytest.approx(np.sum(labels == 0) / (labels.size + 6), rel=1e-6)
+    metric = PaddingShare(ignore_id=None)
+    metric.update_state(labels)
+    assert float(metric.result()) == 0
+
+
 REPLICAS = """
 import numpy as np
 import tensorflow as tf
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -126,7 +139,7 @@ labels[0, 5:] = labels[2, 1:] = 0
 logits = random.normal(scale=2, size=(4, 7, 11)).astype("float32")
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
-    metrics = [TokenAccuracy(), Perplexity(), TokenCount()]
+    metrics = [TokenAccuracy(), Perplexity(), TokenCount(), PaddingShare()]
 parts = [slice(0, 1), slice(1, 4)]
 
 
@@ -160,14 +173,18 @@ def test_in_compile_as_plain_and_as_weighted_metrics(batch):
     weights = (labels != 0).astype("float32")
     for arguments in ("metrics", "weighted_metrics"):
         model = keras.Sequential([keras.layers.Input((7, 11)), keras.layers.Identity()])
-        model.compile(loss=LabelSmoothedCrossEntropy(), **{arguments: [TokenAccuracy(), Perplexity(), TokenCount()]})
+        model.compile(
+            loss=LabelSmoothedCrossEntropy(),
+            **{arguments: [TokenAccuracy(), Perplexity(), TokenCount(), PaddingShare()]},
+        )
         logs = model.evaluate(logits, labels, sample_weight=weights, batch_size=1, verbose=0, return_dict=True)
         np.testing.assert_allclose(logs["token_accuracy"], TokenAccuracy()(labels, logits), rtol=1e-6)
         np.testing.assert_allclose(logs["perplexity"], Perplexity()(labels, logits), rtol=1e-6)
         assert logs["target_tokens"] == weights.sum()
+        assert logs["target_padding_share"] == pytest.approx(1 - weights.mean(), rel=1e-6)
 
 
-@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity, TokenCount])
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity, TokenCount, PaddingShare])
 def test_config_round_trip(metric_class):
     metric = metric_class(ignore_id=-1, name="mine")
     config = json.loads(json.dumps(metric.get_config()))

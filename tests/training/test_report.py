@@ -42,13 +42,15 @@ def test_writes_a_picture_of_a_log_that_a_kill_has_cut_off(tmp_path):
     log.write_text("".join(json.dumps(record) + "\n" for record in RECORDS) + '{"step": 40, "lo', "utf-8")
     assert read_metrics(log) == RECORDS
     (tmp_path / "report.png").write_bytes(b"old")
-    plot_metrics(log, tmp_path / "report.png")
+    scores = tmp_path / "dev_scores.jsonl"
+    scores.write_text('{"step": 20, "val_chrf": 50.0}\n', "utf-8")
+    plot_metrics([log, scores], tmp_path / "report.png")
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "report.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [scores.name, "metrics.jsonl", "report.png"]
 
 
 def test_nothing_to_draw(tmp_path):
     with pytest.raises(ValueError, match="Received: 1 records without any"):
         metrics_figure([{"step": 1, "loss": None}])
     with pytest.raises(FileNotFoundError):
-        plot_metrics(tmp_path / "none.jsonl", tmp_path / "report.png")
+        plot_metrics([tmp_path / "none.jsonl"], tmp_path / "report.png")

@@ -194,7 +194,7 @@ def fit_and_send(tmp_path, numbers):
     try:
         model.fit(INPUTS[0], LABELS[0], epochs=9, verbose=0, callbacks=[Disturb("on_epoch_end", 2, send), stop])
     finally:
-        stop.on_train_end()
+        stop._stop_listening()
     return model
 
 

@@ -64,15 +64,18 @@ def test_gradients_are_those_of_pytorch():
         np.testing.assert_allclose(value, other.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_is_computed_in_float32(dtype):
+@pytest.mark.parametrize(("dtype", "unit"), [("mixed_float16", 2**-10), ("mixed_bfloat16", 2**-7)])
+def test_half_precision_is_computed_in_float32(dtype, unit):
     ours, theirs = pair(8, dtype)
     # The squares are beyond the range of float16.
     inputs = np.random.normal(0.0, 1000.0, (3, 5, 8)).astype("float32")
     outputs = ours(inputs)
     assert outputs.dtype == ours.compute_dtype
     assert all(weight.dtype == "float32" for weight in ours.weights)
-    np.testing.assert_array_equal(np.asarray(outputs, "float32"), np.asarray(theirs(inputs), "float32"))
+    # Both round the same numbers, which differ in the last place of float32: by one place of the half at most.
+    np.testing.assert_allclose(
+        np.asarray(outputs, "float32"), np.asarray(theirs(inputs), "float32"), rtol=unit, atol=1e-5
+    )
 
 
 def test_equal_entries_give_beta():

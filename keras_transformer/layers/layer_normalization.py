@@ -32,10 +32,13 @@ class LayerNormalization(keras.layers.Layer):
         super().__init__(**kwargs)
         self.epsilon = epsilon
         self.supports_masking = True
+        self.autocast = False  # neither inputs nor weights are rounded before
 
     def build(self, inputs_shape):
-        self.gamma = self.add_weight(name="gamma", shape=inputs_shape[-1:], initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=inputs_shape[-1:], initializer="zeros")
+        self.gamma, self.beta = (
+            self.add_weight(name=name, shape=inputs_shape[-1:], initializer=initializer, autocast=False)
+            for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
+        )
 
     def call(self, inputs):
         rows, gamma, beta = (ops.cast(x, "float32") for x in (as_rows(inputs), self.gamma, self.beta))

@@ -1,13 +1,14 @@
 """Training next to other systems: target tokens a second on the same shapes.
 
-    python benchmarks/training.py                        tiny, small and base (half an hour)
+    python benchmarks/training.py                        tiny, small and base (ten minutes)
     python benchmarks/training.py --quick                tiny only (about a minute)
 
 Ours and Keras's own run inside stock `fit`, PyTorch's in the usual loop. All train on one batch of random ids without
-padding, over and over, with dropout 0.1, label smoothing 0.1 and Adam, in one process, in turns; medians of the time of
-a step. Ratio > 1 means that ours is faster. Also: the share of the machine's measured peak of matrix products that is
-reached, and how many times faster than training the input pipeline makes batches. Install what is compared with:
-`pip install -e '.[bench]'`; systems that are not installed are left out.
+padding, over and over, with dropout 0.1, label smoothing 0.1 and Adam, each in a process and in the environment that
+its users have, in turns; medians of the time of a step. Ratio > 1 means that ours is faster, or needs less memory:
+the growth of the process from before the model is made to its peak. Also: the share of the machine's measured peak of
+matrix products that is reached, and how many times faster than training the input pipeline makes batches. Install what
+is compared with: `pip install -e '.[bench]'`; systems that are not installed are left out.
 """
 
 import dataclasses
@@ -15,15 +16,17 @@ import importlib.metadata
 import importlib.util
 import itertools
 import json
+import multiprocessing
 import os
 import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import keras
 import numpy as np
@@ -60,7 +63,8 @@ class Config:
     sizes: tuple[str, ...] = tuple(SIZES)
     """Sizes of models to time."""
     peers: tuple[str, ...] = ("marian", "torch", "keras", "keras-hub")
-    """Systems to compare with; also torch-compiled, which compiles for minutes."""
+    """Systems to compare with; also torch-compiled, which compiles for minutes, and keras-without-onednn, which is what
+    Keras does by itself on processors for which TensorFlow leaves oneDNN off."""
     repetitions: int = 5
     """Timings of each system."""
     steps: int = 6
@@ -74,7 +78,6 @@ def main(config):
     for size in sizes:
         records += compare(size, config.peers, repetitions, config.steps)
     records += input_pipeline(records)
-    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
     if config.json is not None:
         config.json.write_text(json.dumps({"machine": machine(), "records": records}, indent=2) + "\n", "utf-8")
     return records
@@ -83,40 +86,96 @@ def main(config):
 def compare(size, peers, repetitions, steps):
     """Time all systems in turns at one size; records of our ratios."""
     shape, (num_rows, num_tokens) = SIZES[size]
-    ids = np.random.default_rng(0).integers(4, shape[-1], (3, num_rows, num_tokens)).astype("int32")
-    systems = {"ours": keras_fit(ours(shape), ids)}
-    for peer in peers:
-        make, package = PEERS[peer]
+    systems = {}
+    for name in ("ours", *peers):
+        package = SYSTEMS[name].package
         if importlib.util.find_spec(package) is None:
-            print(f"{peer}: left out, {package} is not installed")
+            print(f"{name}: left out, {package} is not installed")
         else:
-            systems[peer] = make(shape, ids)
+            systems[name] = Timed(name, size)
     seconds = {name: [] for name in systems}
-    for run in systems.values():
-        run(2)  # traces, compiles, fills caches
     for _ in range(repetitions):
-        for name, run in systems.items():
+        for name, system in systems.items():
             time.sleep(_REST)
-            seconds[name].append(run(steps))
+            seconds[name].append(system.run(steps))
+    memory = {name: system.stop() for name, system in systems.items()}
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     tokens = {name: num_rows * num_tokens / median for name, median in medians.items()}
     peak = matrix_product_peak()
     share = training_flops(shape, num_rows, num_tokens) / medians["ours"] / peak
     print(f"\n{size}: {num_rows} x {num_tokens} tokens, peak {peak / 1e9:,.0f} GFLOP/s, ours reaches {share:.0%}")
     for name in systems:
-        print(f"  {name:16} {tokens[name]:10,.0f} target tokens/s   {tokens['ours'] / tokens[name]:.2f}")
-    return [
-        {
-            "name": "training",
-            "case": f"{size}, {name}",
-            "ours": tokens["ours"],
-            "peer": tokens[name],
-            "unit": "target tokens a second",
-            "ratio": tokens["ours"] / tokens[name],
-        }
-        for name in systems
-        if name != "ours"
-    ]
+        print(
+            f"  {name:20} {tokens[name]:10,.0f} target tokens/s   {tokens['ours'] / tokens[name]:.2f}"
+            f"   {memory[name]:8,.0f} MB   {memory[name] / memory['ours']:.2f}"
+        )
+    records = []
+    for name in systems:
+        if name != "ours":
+            for kind, unit, values, ratio in (
+                ("training", "target tokens a second", tokens, tokens["ours"] / tokens[name]),
+                ("memory of training", "MB", memory, memory[name] / memory["ours"]),
+            ):
+                case = {"name": kind, "case": f"{size}, {name}", "ours": values["ours"], "peer": values[name]}
+                records.append({**case, "unit": unit, "ratio": ratio})
+    return records
+
+
+class Timed:
+    """A system in a process of its own, which waits between timings."""
+
+    def __init__(self, name, size):
+        context = multiprocessing.get_context("spawn")
+        self._connection, connection = context.Pipe()
+        changed = {"TF_ENABLE_ONEDNN_OPTS": SYSTEMS[name].onednn}
+        before = {key: os.environ.get(key) for key in changed}
+        _set_environment(changed)
+        try:
+            self._process = context.Process(target=_serve, args=(connection, name, size), daemon=True)
+            self._process.start()
+        finally:
+            _set_environment(before)
+        connection.close()
+        self._connection.recv()  # the first steps are done
+
+    def run(self, num_steps):
+        """Seconds of a step."""
+        self._connection.send(num_steps)
+        return self._connection.recv()
+
+    def stop(self):
+        """End the process; the MB by which it grew."""
+        self._connection.send(None)
+        memory = self._connection.recv()
+        self._process.join()
+        return memory
+
+
+def _set_environment(values):
+    for key, value in values.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
+
+
+def _serve(connection, name, size):
+    """The life of a process of `Timed`."""
+    importlib.import_module(SYSTEMS[name].package)
+    before = _peak_memory()
+    shape, rows_and_tokens = SIZES[size]
+    ids = np.random.default_rng(0).integers(4, shape[-1], (3, *rows_and_tokens)).astype("int32")
+    run = SYSTEMS[name].make(shape, ids)
+    run(2)  # traces, compiles, fills caches
+    connection.send(None)
+    while (num_steps := connection.recv()) is not None:
+        connection.send(run(num_steps))
+    connection.send(_peak_memory() - before)
+
+
+def _peak_memory():
+    """The most memory that this process has had so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 # === Systems: each gives a function `run(num_steps)` to the seconds of a step ===
@@ -140,13 +199,13 @@ def keras_fit(model, ids):
 
     def run(num_steps):
         clock = _Clock()
-        model.fit(dataset, steps_per_epoch=num_steps + 1, verbose=0, callbacks=[clock])
+        model.fit(dataset, steps_per_epoch=num_steps + 1, shuffle=False, verbose=0, callbacks=[clock])
         return (clock.ends[-1] - clock.ends[0]) / num_steps
 
     return run
 
 
-def ours(shape):
+def ours(shape, ids):
     num_layers, width, num_heads, hidden, vocabulary_size = shape
     model = Transformer(
         vocabulary_size,
@@ -158,7 +217,7 @@ def ours(shape):
         dropout=DROPOUT,
     )
     model.compile(keras.optimizers.Adam(1e-4), LabelSmoothedCrossEntropy(label_smoothing=SMOOTHING), jit_compile=False)
-    return model
+    return keras_fit(model, ids)
 
 
 def _smoothed_loss(y_true, y_pred):
@@ -328,12 +387,22 @@ def _torch_loop(model, logits, labels):
     return run
 
 
-PEERS = {
-    "marian": (marian, "transformers"),
-    "torch": (torch_transformer, "torch"),
-    "torch-compiled": (lambda shape, ids: torch_transformer(shape, ids, compiled=True), "torch"),
-    "keras": (keras_layers, "keras"),
-    "keras-hub": (keras_hub_layers, "keras_hub"),
+class System(NamedTuple):
+    """How to make a system, the package that it needs, and its TF_ENABLE_ONEDNN_OPTS; None leaves it to TensorFlow."""
+
+    make: Callable
+    package: str
+    onednn: str | None = None
+
+
+SYSTEMS = {
+    "ours": System(ours, "keras_transformer", "1"),  # as the recipe sets it
+    "marian": System(marian, "transformers"),
+    "torch": System(torch_transformer, "torch"),
+    "torch-compiled": System(lambda shape, ids: torch_transformer(shape, ids, compiled=True), "torch"),
+    "keras": System(keras_layers, "keras"),
+    "keras-without-onednn": System(keras_layers, "keras", "0"),
+    "keras-hub": System(keras_hub_layers, "keras_hub"),
 }
 
 
@@ -378,7 +447,7 @@ def input_pipeline(records):
         for _, labels, _ in itertools.islice(batches.dataset(), 300):
             num_tokens += int(np.count_nonzero(labels))
         speed = num_tokens / (time.perf_counter() - start)
-    fastest = max(record["ours"] for record in records) if records else 1.0
+    fastest = max((record["ours"] for record in records if record["name"] == "training"), default=1.0)
     print(f"\ninput pipeline: {speed:,.0f} target tokens/s, {speed / fastest:.0f} times what the fastest model takes")
     return [
         {
@@ -400,7 +469,7 @@ def machine():
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    return {"cores": os.cpu_count(), "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS"), **versions}
+    return {"cores": os.cpu_count(), **versions}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# The same examples each time, so that a failure is the code's and not the draw's. For others: run
+# `pytest --hypothesis-profile=explore`.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,16 @@ class LayerNormalization(keras.layers.Layer):
 
     `gamma * (x - mean(x)) / sqrt(variance(x) + epsilon) + beta`, over the last axis. It is
     `keras.layers.LayerNormalization` with the same weights; left to automatic differentiation, the gradient of that
-    layer takes twice as many passes over the vectors. Computed in float32 whatever the dtype of the layer. Second
-    derivatives through it are not supported.
+    layer takes twice as many passes over the vectors. Computed in float32 whatever the dtype of the layer. The closed
+    form serves training alone: called otherwise, the layer is plain operations, which a graph can export and
+    differentiate again. Second derivatives through it in training are not supported.
 
     Args:
         epsilon: added to the variance. Defaults to 1e-6, as in the authors' tensor2tensor; the paper does not say.
 
     Call arguments:
         inputs: tensor [..., D]; D is taken from the first input.
+        training: whether the gradient is taken in closed form; outputs are the same.
 
     Returns:
         A tensor shaped like `inputs`.
@@ -40,25 +42,18 @@ class LayerNormalization(keras.layers.Layer):
             for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
         )
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         rows, gamma, beta = (ops.cast(x, "float32") for x in (as_rows(inputs), self.gamma, self.beta))
-        outputs = ops.cast(_normalize(rows, gamma, beta, self.epsilon), self.compute_dtype)
-        return ops.reshape(outputs, (-1, *ops.shape(inputs)[1:]))
+        if training:
+            outputs = ops.custom_gradient(self._normalize)(rows, gamma, beta)
+        else:
+            outputs, _ = self._normalize(rows, gamma, beta)
+        return ops.reshape(ops.cast(outputs, self.compute_dtype), (-1, *ops.shape(inputs)[1:]))
 
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
-
-def _normalize(rows, gamma, beta, epsilon):
-    """The normalised rows [N, D]; all in float32."""
-
-    @ops.custom_gradient
-    def normalize(rows, gamma, beta):
+    def _normalize(self, rows, gamma, beta):
+        """The normalised rows [N, D] and their gradient as a function; all in float32."""
         centered = rows - ops.mean(rows, axis=-1, keepdims=True)
-        scale = ops.rsqrt(ops.mean(ops.square(centered), axis=-1, keepdims=True) + epsilon)  # [N, 1]
+        scale = ops.rsqrt(ops.mean(ops.square(centered), axis=-1, keepdims=True) + self.epsilon)  # [N, 1]
         normalized = centered * scale
 
         def gradient(*args, upstream=None):
@@ -77,4 +72,8 @@ def _normalize(rows, gamma, beta, epsilon):
 
         return normalized * gamma + beta, gradient
 
-    return normalize(rows, gamma, beta)
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}

@@ -21,11 +21,11 @@ def pair(width, dtype="float32", epsilon=1e-6):
     return layers
 
 
-def outputs_and_gradients(layer, inputs, upstream, function=lambda call: call):
+def outputs_and_gradients(layer, inputs, upstream, function=lambda call: call, **arguments):
     def run(inputs):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            outputs = layer(inputs)
+            outputs = layer(inputs, **arguments)
             loss = tf.reduce_sum(tf.cast(outputs, "float32") * upstream)
         return [outputs, *tape.gradient(loss, [inputs, *(weight.value for weight in layer.weights)])]
 
@@ -34,12 +34,13 @@ def outputs_and_gradients(layer, inputs, upstream, function=lambda call: call):
 
 @pytest.mark.parametrize("shape", [(3, 5, 8), (4, 8), (2, 1, 3, 16), (0, 5, 8), (1, 1, 2)])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_outputs_and_gradients_are_those_of_keras(shape, jit_compile):
+@pytest.mark.parametrize("training", [False, True])
+def test_outputs_and_gradients_are_those_of_keras(shape, jit_compile, training):
     ours, theirs = pair(shape[-1])
     inputs, upstream = np.random.normal(1.0, 3.0, (2, *shape)).astype("float32")
     function = tf.function(jit_compile=True) if jit_compile else tf.function
     for value, expected in zip(
-        outputs_and_gradients(ours, inputs, upstream, function),
+        outputs_and_gradients(ours, inputs, upstream, function, training=training),
         outputs_and_gradients(theirs, inputs, upstream),
         strict=True,
     ):
@@ -59,7 +60,7 @@ def test_gradients_are_those_of_pytorch():
     outputs = norm(x)
     (outputs * torch.tensor(upstream)).sum().backward()
     expected = [outputs, x.grad, norm.weight.grad, norm.bias.grad]
-    values = outputs_and_gradients(ours, inputs.astype("float32"), upstream.astype("float32"))
+    values = outputs_and_gradients(ours, inputs.astype("float32"), upstream.astype("float32"), training=True)
     for value, other in zip(values, expected, strict=True):
         np.testing.assert_allclose(value, other.detach().numpy(), rtol=1e-5, atol=1e-5)
 
@@ -81,7 +82,7 @@ def test_half_precision_is_computed_in_float32(dtype, unit):
 def test_equal_entries_give_beta():
     ours, _ = pair(8)
     inputs = np.full([2, 8], 1e4, "float32")
-    outputs, gradient, *_ = outputs_and_gradients(ours, inputs, np.ones_like(inputs))
+    outputs, gradient, *_ = outputs_and_gradients(ours, inputs, np.ones_like(inputs), training=True)
     np.testing.assert_array_equal(outputs, np.tile(ours.get_weights()[1], (2, 1)))
     assert np.isfinite(gradient).all()
 
@@ -91,3 +92,13 @@ def test_config_and_mask():
     assert LayerNormalization.from_config(layer.get_config()).get_config() == layer.get_config()
     masked = keras.layers.Embedding(4, 8, mask_zero=True)(np.array([[1, 2, 0]]))
     assert layer(masked)._keras_mask.numpy().tolist() == [[True, True, False]]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_only_training_has_a_gradient_of_its_own(training):
+    """A gradient function in a graph keeps an exported model, once loaded, from being saved again."""
+    layer, _ = pair(8)
+    graph = tf.function(lambda inputs: layer(inputs, training=training)).get_concrete_function(
+        tf.TensorSpec([None, None, 8])
+    )
+    assert any(operation.type == "IdentityN" for operation in graph.graph.get_operations()) == training

@@ -38,6 +38,7 @@ from keras_transformer.data.batches import Batches
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.transformer import Transformer
 
 DROPOUT = 0.1
@@ -216,7 +217,7 @@ def ours(shape, ids):
         feed_forward_dim=hidden,
         dropout=DROPOUT,
     )
-    model.compile(keras.optimizers.Adam(1e-4), LabelSmoothedCrossEntropy(label_smoothing=SMOOTHING), jit_compile=False)
+    model.compile(Adam(1e-4), LabelSmoothedCrossEntropy(label_smoothing=SMOOTHING), jit_compile=False)
     return keras_fit(model, ids)
 
 

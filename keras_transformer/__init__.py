@@ -17,12 +17,14 @@ from keras_transformer.layers import (
 )
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.training.schedules import WarmupSchedule
 from keras_transformer.transformer import Transformer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adam",
     "BeamSearch",
     "Decoder",
     "DecoderLayer",

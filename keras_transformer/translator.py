@@ -14,20 +14,17 @@ import tensorflow as tf
 from keras_transformer.alignment import align_words
 from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch, ConstrainedBeamSearch, Sampling
-from keras_transformer.decoding.top_k import log_normalizer
-from keras_transformer.ensemble import Ensemble
 from keras_transformer.layout import MODEL_FILE, TOKENIZER_FILE
+from keras_transformer.padding import (
+    MAX_BATCH_HYPOTHESES,
+    MAX_BATCH_TOKENS,
+    MAX_SCORED_TOKENS,
+    SOURCE_MULTIPLE,
+    batches_by_length,
+    padded,
+)
+from keras_transformer.translation_graph import TranslationGraph, check_limit
 
-# Bounds on a batch, both for the sake of memory: padded source positions, hypotheses.
-MAX_BATCH_TOKENS = 8192
-MAX_BATCH_HYPOTHESES = 512
-# The same for a pass over given targets, whose logits are all there at once.
-MAX_SCORED_TOKENS = 2048
-
-# Positions that the decoder's cache grows by, and the multiple that sources are padded to. Few distinct shapes matter:
-# TensorFlow prepares, and keeps, a kernel for each.
-_CACHE_BLOCK = 8
-SOURCE_MULTIPLE = 8
 # Under XLA every shape is compiled, which takes seconds.
 _XLA_MULTIPLE = 32
 
@@ -54,7 +51,7 @@ class TargetScore(NamedTuple):
     perplexity: float  # exp(-mean)
 
 
-class Translator:
+class Translator(TranslationGraph):
     """Translate text with a trained `Transformer`; this object is also what `serving.write_saved_model` exports.
 
     Training-time BLEU, `translate` and the served graph run the same search, so they cannot disagree. A sentence's
@@ -92,32 +89,23 @@ class Translator:
         max_source_tokens=1024,
         jit_compile=False,
     ):
-        if isinstance(model, (list, tuple)):
-            model = Ensemble(model) if len(model) > 1 else model[0]
-        vocabulary_size = model.output_shape[-1]
+        super().__init__(
+            model,
+            search=BeamSearch() if search is None else search,
+            max_extra_tokens=max_extra_tokens,
+            max_target_tokens=max_target_tokens,
+        )
+        vocabulary_size = self.model.output_shape[-1]
         if vocabulary_size < tokenizer.vocabulary_size:
             raise ValueError(
                 "`model` must have an output for every piece of `tokenizer`. "
                 f"Received: {vocabulary_size} outputs, {tokenizer.vocabulary_size} pieces"
             )
-        if max_extra_tokens < 0:
-            raise ValueError(f"`max_extra_tokens` must not be negative. Received: {max_extra_tokens}")
-        for name, limit in (("max_target_tokens", max_target_tokens), ("max_source_tokens", max_source_tokens)):
-            if limit is not None and limit < 1:
-                raise ValueError(f"`{name}` must be positive. Received: {limit}")
-        self.model = model
+        check_limit("max_source_tokens", max_source_tokens)
         self.tokenizer = tokenizer
-        self.search = BeamSearch() if search is None else search
-        self.max_extra_tokens = max_extra_tokens
-        self.max_target_tokens = max_target_tokens
-        self.max_source_tokens = max_source_tokens
-        if model.max_length is not None:  # learned positions; one is for the end or the start mark
-            self.max_source_tokens = min(max_source_tokens, model.max_length - 1)
-            self.max_target_tokens = min(max_target_tokens or model.max_length, model.max_length - 1)
+        self.max_source_tokens = self._within_positions(max_source_tokens)
         self.jit_compile = jit_compile
         self._graphs = {}
-
-    # === In Python ===
 
     def translate(self, sentences, **arguments):
         """Translate sentences; the best hypothesis of each.
@@ -201,7 +189,7 @@ class Translator:
         results = [None] * len(sentences)
         num_done = 0
         most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
-        for rows in _batches_by_length([len(source) + 1 for source in sources], MAX_BATCH_TOKENS, most_rows):
+        for rows in batches_by_length([len(source) + 1 for source in sources], MAX_BATCH_TOKENS, most_rows):
             found = self._search_batch(
                 search,
                 [sources[row] for row in rows],
@@ -247,10 +235,10 @@ class Translator:
                         f"Received: {len(ids)} tokens in number {index + 1}"
                     )
         results = [None] * len(sources)
-        for rows in _batches_by_length(
+        for rows in batches_by_length(
             [max(map(len, pair)) for pair in zip(sources, targets, strict=True)], MAX_SCORED_TOKENS
         ):
-            pair = [_padded([side[row] for row in rows], SOURCE_MULTIPLE) for side in (sources, targets)]
+            pair = [padded([side[row] for row in rows], SOURCE_MULTIPLE) for side in (sources, targets)]
             scores = self._graph("score", self.token_log_probabilities, pair)
             for row, scored in zip(rows, scores, strict=True):
                 scored = scored[: len(targets[row])]
@@ -278,9 +266,9 @@ class Translator:
             blank_rows = (1 << (num_rows - 1).bit_length()) - num_rows
             longest = max(map(len, [*sources, *prefixes])) + self.max_extra_tokens + 1
             max_length = -(-longest // multiple) * multiple
-        inputs = {"source_ids": _padded([[*source, END_ID] for source in sources], multiple, blank_rows)}
+        inputs = {"source_ids": padded([[*source, END_ID] for source in sources], multiple, blank_rows)}
         if any(prefixes):
-            inputs["prefix_ids"] = _padded(prefixes, multiple, blank_rows)
+            inputs["prefix_ids"] = padded(prefixes, multiple, blank_rows)
         if constraints is not None:
             shape = (max(map(len, constraints)), max(len(phrase) for phrases in constraints for phrase in phrases))
             inputs["constraint_ids"] = np.full([num_rows + blank_rows, *shape], PAD_ID, "int32")
@@ -330,8 +318,8 @@ class Translator:
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
         pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
-        for batch in _batches_by_length([max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS):
-            inputs = [_padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]
+        for batch in batches_by_length([max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS):
+            inputs = [padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]
             found = self._graph(("attention", layer, head), align, inputs)
             for index, attention, source_words in zip(batch, *found, strict=True):
                 (row, place), (source, target) = places[index], pairs[index]
@@ -339,122 +327,6 @@ class Translator:
                     attention=attention[: len(target), : len(source)],
                     alignment=tuple((int(word), place) for place, word in enumerate(source_words) if word >= 0),
                 )
-
-    # === In the graph ===
-
-    @tf.autograph.experimental.do_not_convert
-    def search_ids(self, source_ids, *, search=None, prefix_ids=None, max_lengths=None, max_length=None, **arguments):
-        """Search for the translations of a batch of source ids.
-
-        Args:
-            source_ids: int32 [B, S], each row ended by the end id, then padding. A row of the end id alone stays empty.
-            search: in place of the translator's own.
-            prefix_ids: int32 [B, P], what each translation must begin with, padded.
-            max_lengths: int32 [B], the most tokens of each row's translation, its end mark not counted. It can only
-                lower the translator's limit, and does where it is positive.
-            arguments: further arguments of the search, such as `length_penalties` of a `BeamSearch`, `constraint_ids`
-                of a `ConstrainedBeamSearch` and `seeds` of `Sampling`.
-            max_length: static number of tokens that no translation exceeds, as XLA needs it. Without it, the cache
-                grows as it is filled.
-
-        Returns:
-            A `decoding.SearchResult`. The hypotheses of an empty row are empty and finished.
-        """
-        search = self.search if search is None else search
-        memory, memory_mask = self.model.encode(source_ids)
-        projected_memory, cache = self.model.start_decoding(memory, max_length or 0, search.width)
-        cache = {"memory": projected_memory, "mask": memory_mask, "decoder": cache}
-        with_attention = bool(getattr(search, "coverage_penalty", 0))
-
-        def next_logits(ids, cache, index, ancestry):
-            logits, decoder_cache, *attention = self.model.decode_step(
-                ids, cache["memory"], cache["mask"], cache["decoder"], index, ancestry, with_attention
-            )
-            return logits, {**cache, "decoder": decoder_cache}, *attention
-
-        def grow(cache):
-            more = [[0, 0], [0, 0], [0, _CACHE_BLOCK], [0, 0], [0, 0]]
-            return {**cache, "decoder": tf.nest.map_structure(lambda cached: tf.pad(cached, more), cache["decoder"])}
-
-        if max_length is None:
-            arguments.update(grow_cache=grow, block_length=_CACHE_BLOCK)
-        if with_attention:
-            arguments["source_mask"] = memory_mask
-        max_lengths = self._max_lengths(source_ids, prefix_ids, max_lengths)
-        result = search(
-            next_logits,
-            cache,
-            max_lengths,
-            start_id=START_ID,
-            end_id=END_ID,
-            padding_id=PAD_ID,
-            prefix_ids=prefix_ids,
-            max_length=max_length,
-            **arguments,
-        )
-        # The hypothesis of an empty row is empty, and no limit has cut it.
-        is_empty = (max_lengths == 0)[:, None] & (result.scores > float("-inf"))  # [B, N]
-        return result._replace(finished=result.finished | is_empty)
-
-    def _max_lengths(self, source_ids, prefix_ids, max_lengths):
-        """The most tokens of each row's translation, its end mark counted, int32 [B]."""
-        num_tokens = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), 1) - 1  # [B]
-        most = num_tokens
-        if prefix_ids is not None:
-            most = tf.maximum(most, tf.reduce_sum(tf.cast(prefix_ids != PAD_ID, tf.int32), 1))
-        most += self.max_extra_tokens
-        if self.max_target_tokens is not None:
-            most = tf.minimum(most, self.max_target_tokens)
-        if max_lengths is not None:
-            most = tf.where(max_lengths > 0, tf.minimum(most, max_lengths), most)
-        return tf.where(num_tokens > 0, most + 1, 0)
-
-    def token_log_probabilities(self, source_ids, target_ids):
-        """Log-probabilities of given targets, by forced decoding.
-
-        Args:
-            source_ids: as for `search_ids`.
-            target_ids: int32 [B, T], each row ended by the end id, then padding.
-
-        Returns:
-            float32 [B, T]; those of padding mean nothing.
-        """
-        inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
-        logits = self.model(inputs, training=False)  # [B, T, V]
-        chosen = tf.gather(logits, target_ids, batch_dims=2)  # [B, T]
-        return chosen - log_normalizer(logits)
-
-    def attention_layer(self, layer):
-        """The number of a decoder layer, checked; -2, the default, is the only layer of a decoder of one.
-
-        Raises:
-            ValueError: if there is no such layer.
-        """
-        num_layers = self.model.num_decoder_layers
-        if layer == -2 and num_layers == 1:
-            return -1
-        if not -num_layers <= layer < num_layers:
-            raise ValueError(f"`attention_layer` must be one of the {num_layers} decoder layers. Received: {layer}")
-        return layer
-
-    def attention(self, source_ids, target_ids, layer=-2, head=None):
-        """What each token of given targets was made from.
-
-        Args:
-            source_ids, target_ids: as for `token_log_probabilities`.
-            layer: number of the decoder layer. Defaults to -2; a decoder of one layer has only that.
-            head: number of the head; `None` (default) for the mean of all.
-
-        Returns:
-            Weights of the source tokens, float32 [B, T, S].
-
-        Raises:
-            ValueError: if there is no such layer.
-        """
-        layer = self.attention_layer(layer)
-        inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
-        attention = self.model.cross_attention(inputs, layer)  # [B, H, T, S]
-        return tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
 
     # === Files ===
 
@@ -492,11 +364,6 @@ class Translator:
         return cls(models, tokenizers[0], **arguments)
 
 
-def _shifted(target_ids):
-    """What the decoder reads to produce the given ids: the start id, then all but the last."""
-    return tf.pad(target_ids, [[0, 0], [1, 0]], constant_values=START_ID)[:, :-1]
-
-
 def _checked_list(name, values):
     if isinstance(values, (str, bytes)):
         raise TypeError(f"`{name}` must be a list of strings. Received: {values!r}")
@@ -511,24 +378,3 @@ def _per_sentence(name, values, sentences):
             f"`{name}` must have one entry for each sentence. Received: {len(values)} for {len(sentences)} sentences"
         )
     return values
-
-
-def _padded(rows, multiple, blank_rows=0):
-    """Rows of ids as an int32 matrix, its width a multiple of `multiple`, with blank rows (a lone end mark) below."""
-    rows = [*rows, *[[END_ID]] * blank_rows]
-    width = -(-max(map(len, rows), default=0) // multiple) * multiple
-    matrix = np.full([len(rows), width], PAD_ID, "int32")
-    for row, ids in enumerate(rows):
-        matrix[row, : len(ids)] = ids
-    return matrix
-
-
-def _batches_by_length(lengths, max_tokens, max_rows=None):
-    """Cut rows, longest first, into batches of so many padded positions and rows at most."""
-    lengths = np.asarray(lengths, "int64")
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        num_rows = max(1, min(max_rows or len(order), max_tokens // max(1, int(lengths[order[start]]))))
-        yield order[start : start + num_rows]
-        start += num_rows

@@ -48,6 +48,7 @@ from keras_transformer.training.early_stopping import EarlyStopping
 from keras_transformer.training.fine_tuning import copy_weights, freeze
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.training.report import plot_metrics
 from keras_transformer.training.resuming import ResumeEpoch, TrainingInterrupted
 from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
@@ -372,6 +373,15 @@ def check_config(config):
         )
 
 
+def describe(config):
+    """The settings that make a run what it is, as JSON data."""
+    return {
+        name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(config).items()
+        if name not in ("resume", "overwrite", "run_directory", "strategy", "reduction")
+    }
+
+
 def open_run(config):
     """Make the run directory, or check that the run in it can go on.
 
@@ -381,18 +391,15 @@ def open_run(config):
         ValueError: if the run to resume has another configuration.
     """
     path = config.run_directory / CONFIG_FILE
-    described = {
-        name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-        for name, value in dataclasses.asdict(config).items()
-        if name not in ("resume", "overwrite", "run_directory", "strategy", "reduction")
-    }
+    described = describe(config)
     if config.resume:
         if not path.is_file():
             raise FileNotFoundError(f"--resume needs a run in run_directory. Received: {config.run_directory}, no run")
-        saved = json.loads(path.read_text("utf-8"))
-        different = [name for name in described if name != "train_steps" and saved.get(name) != described[name]]
+        # Flags that the run does not know are younger than it is: it was made as their defaults say.
+        saved = describe(preset_config(config.preset)) | json.loads(path.read_text("utf-8"))
+        different = [name for name in described if name != "train_steps" and saved[name] != described[name]]
         if different:
-            changes = ", ".join(f"{name} was {saved.get(name)!r}, now {described[name]!r}" for name in different)
+            changes = ", ".join(f"{name} was {saved[name]!r}, now {described[name]!r}" for name in different)
             raise ValueError(f"--resume needs the settings of the run (only train_steps may change): {changes}")
     elif config.run_directory.exists() and any(config.run_directory.iterdir()):
         if not config.overwrite:
@@ -469,7 +476,6 @@ def open_tokenizer(config, pairs):
 def open_strategy(config):
     """The distribution strategy, which places the model. It comes before all else that TensorFlow does."""
     if config.strategy == "multi-worker":
-        print(f"Waiting for all workers of TF_CONFIG={os.environ.get('TF_CONFIG', '')}", flush=True)
         strategy = hosts.connect(reduction=config.reduction)
     elif config.strategy == "mirrored":
         strategy = hosts.replicate(reduction=config.reduction)
@@ -490,6 +496,11 @@ def build_model(config, vocabulary_size):
         trained = TrainedModel(config.init_from)
         print(f"Beginning with {trained.path}, whose weights are stored as {trained.storage}")
         origin = trained.load_model()
+        if origin.max_length is not None and config.max_sentence_tokens > origin.max_length:
+            raise ValueError(
+                "max_sentence_tokens must not exceed the learned positions of the model of init_from, "
+                f"{origin.max_length}. Received: max_sentence_tokens={config.max_sentence_tokens}"
+            )
         regularisation = {name: getattr(config, name) for name in MODEL_FIELDS if name.endswith("dropout")}
         model = Transformer(**{**origin.get_config(), **regularisation, "dtype": config.precision})
         copy_weights(origin, model)
@@ -498,7 +509,7 @@ def build_model(config, vocabulary_size):
     moving = {"use_ema": True, "ema_momentum": config.average_momentum} if config.average == "moving" else {}
     training = TrainingModel(model, num_micro_batches=config.micro_batches, max_skipped_steps=config.max_skipped_steps)
     training.compile(
-        optimizer=keras.optimizers.Adam(
+        optimizer=Adam(
             learning_rate_schedule(config, model),
             beta_1=0.9,
             beta_2=0.98,

@@ -23,11 +23,10 @@ MAY_IMPORT = {
     "decoding": set(),
     "evaluation": set(),
     "training": set(),
-    "translator": {
-        *("masks", "layers", "presets", "transformer", "ensemble"),
-        *("data", "decoding", "evaluation", "alignment", "layout"),
-    },
+    "padding": {"data"},
+    "translation_graph": {"masks", "layers", "presets", "transformer", "ensemble", "data", "decoding"},
 }
+MAY_IMPORT["translator"] = {*MAY_IMPORT["translation_graph"], "translation_graph", "padding", "alignment", "layout"}
 MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
 MAY_IMPORT["trained_model"] = {*MAY_IMPORT["serving"], "serving", "training"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT["serving"], "serving", "training"}
@@ -40,6 +39,7 @@ MAY_USE_TENSORFLOW = (
     "alignment",
     "data",
     "decoding",
+    "translation_graph",
     "translator",
     "serving",
     "commands",
@@ -49,8 +49,9 @@ MAY_USE_TENSORFLOW = (
     "training.tensorboard",
     "__main__",
 )
-# Only where a function asks for it, for what `tf.distribute` alone knows: the number of the replica, a sum over them.
-MAY_USE_TENSORFLOW_LATE = ("layers.dropout", "training.losses")
+# Only where a function asks for it: for what `tf.distribute` alone knows (the number of the replica, a sum over them), and
+# for a kernel that Keras does not use.
+MAY_USE_TENSORFLOW_LATE = ("layers.dropout", "training.losses", "training.optimizers")
 
 
 def module_name(path):

@@ -1,1 +1,1 @@
-"""What `fit` is given: loss, metrics, schedule, callbacks, checkpoints."""
+"""What `fit` is given: loss, metrics, optimizer, schedule, callbacks, checkpoints."""

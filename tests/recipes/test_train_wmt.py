@@ -131,6 +131,14 @@ def test_an_init_from_without_a_model_is_refused(recipe, tmp_path):
         recipe.check_config(recipe.parse_config(["--init-from", str(tmp_path)]))
 
 
+def test_an_init_from_with_too_few_learned_positions_is_refused(recipe, tmp_path):
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "num_heads": 2, "feed_forward_dim": 8}
+    Transformer(10, **sizes, positions="learned", max_length=16).save(tmp_path / "model.keras")
+    config = recipe.parse_config(["--init-from", str(tmp_path), "--max-sentence-tokens", "17"])
+    with pytest.raises(ValueError, match=r"the learned positions of the model of init_from, 16\. Received: .*=17"):
+        recipe.build_model(config, 10)
+
+
 @pytest.mark.parametrize("flags", [[], ["--schedule", "cosine", "--final-fraction", "0.25"]])
 def test_flags_of_the_schedule_and_of_skipping_reach_the_training(recipe, flags):
     sizes = ["--d-model", "8", "--num-heads", "2", "--feed-forward-dim", "8", "--num-encoder-layers", "1"]
@@ -185,6 +193,13 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
         recipe.main(small(text, run, "--resume", "--d-model", "64"))
     with pytest.raises(FileNotFoundError, match="--resume needs a run"):
         recipe.main(small(text, tmp_path / "none", "--resume"))
+    saved = json.loads((run / "config.json").read_text("utf-8"))
+    del saved["batch_shapes"]  # as written before there was such a flag
+    (run / "config.json").write_text(json.dumps(saved), "utf-8")
+    with pytest.raises(ValueError, match="batch_shapes was None, now 4"):
+        recipe.open_run(recipe.parse_config(small(text, run, "--resume", "--batch-shapes", "4")))
+    recipe.open_run(recipe.parse_config(small(text, run, "--resume")))
+    assert "batch_shapes" in json.loads((run / "config.json").read_text("utf-8"))
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work", "utf-8")

@@ -20,6 +20,7 @@ from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.training.resuming import ResumeEpoch, TrainingInterrupted
 from keras_transformer.transformer import Transformer
 
@@ -81,7 +82,7 @@ def train(strategy, *, results, directory, dropout=0.0, signal_at=None):
         model = Transformer(VOCABULARY_SIZE, **sizes, dropout=dropout)
         training = TrainingModel(model)
         training.compile(
-            optimizer=keras.optimizers.Adam(0.01, global_clipnorm=1.0),
+            optimizer=Adam(0.01, global_clipnorm=1.0),
             loss=LabelSmoothedCrossEntropy(),
             metrics=[TokenAccuracy(), TokenCount()],
             weighted_metrics=[Perplexity()],

@@ -20,6 +20,7 @@ from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.transformer import Transformer
 
 NUM_DEVICES = int(sys.argv[1])
@@ -139,7 +140,7 @@ def train(
         if "inner_optimizer" in arguments:
             arguments = {**arguments, "inner_optimizer": keras.optimizers.get(arguments["inner_optimizer"])}
         training.compile(
-            optimizer=getattr(keras.optimizers, name)(**arguments),
+            optimizer=(Adam if name == "Adam" else getattr(keras.optimizers, name))(**arguments),
             loss=(LabelSmoothedCrossEntropy if loss == "exact" else PerReplicaMean)(),
             metrics=[TokenAccuracy(), TokenCount()],
             weighted_metrics=[Perplexity()],

@@ -14,6 +14,7 @@ from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints,
 from keras_transformer.training.early_stopping import EarlyStopping
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.optimizers import Adam
 from keras_transformer.training.resuming import ResumeEpoch, StopOnSignal, TrainingInterrupted
 
 STEPS_PER_EPOCH, EPOCHS = 4, 3
@@ -29,7 +30,7 @@ def compiled_model(skip=False):
     model = keras.Sequential(
         [keras.layers.Input((5,)), keras.layers.Embedding(9, 6), Dropout(0.5), keras.layers.Dense(9)]
     )
-    optimizer = keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8)
+    optimizer = Adam(0.01, use_ema=True, ema_momentum=0.8)
     if skip:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**127, dynamic_growth_steps=5)
     model.compile(

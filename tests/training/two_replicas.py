@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_transformer.training.averaging import averaged_weights
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.optimizers import Adam
 
 INPUTS = np.random.default_rng(4).normal(size=(3, 8, 3)).astype("float32")
 TARGETS = INPUTS.sum(-1, keepdims=True)
@@ -25,7 +26,7 @@ def compiled_model():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     # A sum over the rows: what the replicas add up is the loss of the whole batch.
     loss = keras.losses.MeanSquaredError(reduction="sum")
-    model.compile(keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8), loss, metrics=["mae"])
+    model.compile(Adam(0.01, use_ema=True, ema_momentum=0.8), loss, metrics=["mae"])
     return model
 
 

@@ -49,8 +49,8 @@ MAY_USE_TENSORFLOW = (
     "training.tensorboard",
     "__main__",
 )
-# Only where a function asks for it: for what `tf.distribute` alone knows (the number of the replica, a sum over them), and
-# for a kernel that Keras does not use.
+# Only where a function asks for it: for what `tf.distribute` alone knows (the number of the replica, a sum over them),
+# and for a kernel that Keras does not use.
 MAY_USE_TENSORFLOW_LATE = ("layers.dropout", "training.losses", "training.optimizers")
 
 

@@ -124,10 +124,11 @@ def _smoothed_cross_entropy(labels, logits, label_smoothing):
         def gradient(*args, upstream=None):
             if upstream is None:  # TensorFlow and JAX pass it by position, torch by name
                 (upstream,) = args
-            result = probabilities
+            upstream_column = ops.expand_dims(upstream, -1)
+            # First what needs `upstream`: then both can write over the probabilities, which the forward pass has read.
+            result = probabilities * upstream_column
             if label_smoothing:
-                result = result - label_smoothing / logits.shape[-1]
-            result = result * ops.expand_dims(upstream, -1)
+                result = result - (label_smoothing / logits.shape[-1]) * upstream_column
             rows = ops.arange(ops.shape(labels)[0], dtype="int32")
             # The label's own share is done on N entries, not on a one-hot tensor of N x V.
             return ops.scatter_update(

@@ -37,6 +37,7 @@ setup(
     extras_require={
         "test": [
             "pytest>=9,<10",
+            "pytest-xdist>=3.8,<4",  # two processes: most of the time of the tests is Python's
             "hypothesis>=6,<7",
             "ruff>=0.15,<1",
             "setuptools>=77",  # test_packaging builds a wheel and a source distribution without a network

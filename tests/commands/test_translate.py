@@ -268,6 +268,7 @@ def test_export(translate, saved):
     assert "source longer than the export's limit, cut there: 1 line (7)\n" in errors
 
 
+@pytest.mark.slow
 def test_export_writes_what_the_run_writes(translate, saved):
     limits = {"max_extra_tokens": 4, "max_source_tokens": 12}
     for options in ({"n_best": 3}, {"alignments": True}, {"alignments": True, "scores": True}):

@@ -21,6 +21,7 @@ def script():
     return module
 
 
+@pytest.mark.slow
 def test_writes_the_next_version(script, untrained_translator, tmp_path):
     run, served = tmp_path / "run", tmp_path / "served" / "en-de"
     untrained_translator.save(run)

@@ -134,11 +134,11 @@ def _tensor(specification, values):
     return tf.constant(values, specification.dtype)
 
 
-# The default run takes the longest and the one with most inputs; each signature's first run takes seconds.
+# The default run takes the one with most inputs; each signature's first run takes many seconds.
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("alignments", "options") else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "options" else pytest.param(name, marks=pytest.mark.slow)
         for name in Signatures.INPUTS
     ],
 )

@@ -26,6 +26,7 @@ SOURCES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_greedy_ids_are_those_of_tensorflow(untrained_translator, tmp_path, monkeypatch):
     section = README.read_text("utf-8").split("## TensorFlow Lite", 1)[1]

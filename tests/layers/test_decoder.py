@@ -239,6 +239,7 @@ def test_life_of_the_layer(layer_life):
     )
 
 
+@pytest.mark.slow
 def test_life_of_the_stack(layer_life):
     layer_life(
         lambda **dtype: Decoder(DecoderLayer(2, 16, dropout=0.0, norm_first=True), 2, name="decoder", **dtype),

@@ -331,6 +331,7 @@ def test_two_workers_give_the_numbers_of_one(text, tmp_path):
     assert results[0] == pytest.approx(results[1], abs=0.5)
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_moving_average(recipe, text, tmp_path, capfd):
     flags = ("--early-stopping", "1", "--monitor", "val_loss", "--average", "moving", "--average-momentum", "0.5")
     run = tmp_path / "run"

@@ -248,6 +248,7 @@ def test_two_exports_of_one_process_do_not_mix(untrained_translator, tmp_path):
         assert texts(call(function, text=SENTENCES)["translation"]) == translator.translate(SENTENCES)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_right_after_fit(untrained_translator, tmp_path):
     config = untrained_translator.model.get_config() | {"dropout": 0.5}
     model = untrained_translator.model.from_config(config)

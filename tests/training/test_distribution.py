@@ -162,7 +162,7 @@ def test_step_on_one_device_is_that_of_keras(replicas):
         (2, {}),
         (2, {"num_micro_batches": 3}),
         (2, {"max_skipped_steps": None}),
-        (3, {}),
+        pytest.param(3, {}, marks=pytest.mark.slow),
         pytest.param(3, {"num_micro_batches": 3}, marks=pytest.mark.slow),
     ],
 )
@@ -326,6 +326,7 @@ def test_bfloat16(replicas):
     assert set(answer["optimizer"]) == {"iteration", "learning_rate"}, "no loss scale"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [{}, {"num_micro_batches": 2}], ids=str)
 def test_compiled_by_xla(replicas, step):
     expected, expected_weights = replicas.train(1, data=EVEN)

@@ -39,7 +39,7 @@ def train(optimizer, **arguments):
     ],
     ids="-".join,
 )
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_numbers_are_those_of_keras(arguments, jit_compile):
     # Of these 1 - beta is exact in float32; Keras takes it in float64.
     arguments = {"learning_rate": 0.01, "beta_1": 0.875, "beta_2": 1 - 2**-7, **arguments, "name": "adam"}

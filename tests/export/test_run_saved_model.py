@@ -137,10 +137,7 @@ def _tensor(specification, values):
 # The default run takes the one with most inputs; each signature's first run takes many seconds.
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name == "options" else pytest.param(name, marks=pytest.mark.slow)
-        for name in Signatures.INPUTS
-    ],
+    [name if name == "options" else pytest.param(name, marks=pytest.mark.slow) for name in Signatures.INPUTS],
 )
 def test_every_signature_gives_what_python_gives(name, run, export, in_python):
     function = in_python[name]

@@ -1,16 +1,16 @@
 """Training next to other systems: target tokens a second on the same shapes.
 
-    python benchmarks/training.py                        tiny, small and base (twenty minutes)
-    python benchmarks/training.py --quick                tiny next to Marian only (about a minute)
+    python benchmarks/training.py                        tiny, small and base (half an hour)
+    python benchmarks/training.py --quick                tiny next to Marian only (two minutes)
 
 Ours and Keras's own run inside stock `fit`, PyTorch's in the usual loop. All train on one batch of random ids without
 padding, over and over, with dropout 0.1, label smoothing 0.1 and Adam, each in a process and in the environment that
 its users have. Two systems are timed at a time, in turns, since others slow some down even while they wait; medians of
 the time of a step. The process that is started first can be a tenth slower, so the two are started twice, the second
-time in the reverse order. Ratio > 1 means that ours is faster, or needs
-less memory: the growth of the process from before the model is made to its peak. Also: the share of the machine's
-measured peak of matrix products that is reached, and how many times faster than training the input pipeline makes
-batches. Install what is compared with: `pip install -e '.[bench]'`; systems that are not installed are left out.
+time in the reverse order. Ratio > 1 means that ours is faster, or needs less memory: the growth of the process from
+before the model is made to its peak. Also: the share of the machine's measured peak of matrix products that is reached,
+and how many times faster than training the input pipeline makes batches. Install what is compared with:
+`pip install -e '.[bench]'`; systems that are not installed are left out.
 """
 
 import dataclasses

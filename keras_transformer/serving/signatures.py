@@ -6,12 +6,7 @@ import tensorflow as tf
 
 from keras_transformer.alignment import align_words
 from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from keras_transformer.padding import (
-    MAX_BATCH_HYPOTHESES,
-    MAX_BATCH_TOKENS,
-    MAX_SCORED_TOKENS,
-    SOURCE_MULTIPLE,
-)
+from keras_transformer.padding import MAX_BATCH_HYPOTHESES, MAX_BATCH_TOKENS, MAX_SCORED_TOKENS, SOURCE_MULTIPLE
 from keras_transformer.serving.blocks import run_in_blocks
 
 # Beyond these the length penalty is above 1e20 or below 1e-20 for long translations.

@@ -19,7 +19,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.__main__:main"]},
-    package_data={"keras_transformer.data.builtin": ["README.md"], "keras_transformer.serving": ["page/*"]},
+    package_data={"keras_transformer.server": ["page/*"]},
     install_requires=[
         "tensorflow>=2.21,<2.22",
         "keras>=3.15,<3.16",

@@ -30,10 +30,11 @@ import peers
 import tensorflow as tf
 import tyro
 
-from keras_transformer.data.tokenizers import END_ID, PAD_ID, Tokenizer
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.transformer import Transformer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
+from keras_transformer.vocabulary import END_ID, PAD_ID
 
 NUM_TOKENS = 32
 SOURCE_TOKENS = 22

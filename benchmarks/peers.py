@@ -27,9 +27,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID
+from keras_transformer.formats.ctranslate2 import write_ctranslate2
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
-from keras_transformer.serving.ctranslate2 import write_ctranslate2
+from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
 # Source rows and translations may be this long; the table of sinusoids in CTranslate2 and Marian ends here.
 MAX_LENGTH = 1024

@@ -28,19 +28,20 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))  # the built-in corpus
 
 import grpc
 import numpy as np
 import tyro
+from builtin_corpus.corpus import BuiltinCorpus
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.serving.saved_model import write_saved_model
-from keras_transformer.serving.servable import Servable
+from keras_transformer.saved_model.writer import write_saved_model
+from keras_transformer.server.servable import Servable
 from keras_transformer.transformer import Transformer
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 NAME = "model"
 # Distinct sentences that the clients send, in turns.

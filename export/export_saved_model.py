@@ -16,8 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tyro
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.serving.saved_model import next_version, write_saved_model
-from keras_transformer.translator import Translator
+from keras_transformer.saved_model.writer import next_version, write_saved_model
+from keras_transformer.translation.translator import Translator
 
 
 def export_saved_model(

@@ -54,7 +54,7 @@ def __getattr__(name):
 
         return getattr(decoding, name)
     if name == "Ensemble":
-        from keras_transformer.ensemble import Ensemble
+        from keras_transformer.translation.ensemble import Ensemble
 
         return Ensemble
     if name == "Tokenizer":
@@ -62,7 +62,7 @@ def __getattr__(name):
 
         return Tokenizer
     if name == "Translator":
-        from keras_transformer.translator import Translator
+        from keras_transformer.translation.translator import Translator
 
         return Translator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

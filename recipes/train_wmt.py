@@ -26,40 +26,42 @@ import keras
 import tensorflow as tf
 import tqdm
 import tyro
+from builtin_corpus.corpus import BuiltinCorpus
 
-from keras_transformer import evaluation
 from keras_transformer.data.batches import Batches
-from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.layout import CHECKPOINTS_FOLDER, TOKENIZER_FILE
+from keras_transformer.files import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    METRICS_FILE,
+    RESULTS_FILE,
+    TOKENIZER_FILE,
+    write_text,
+)
 from keras_transformer.presets import PRESETS
-from keras_transformer.serving.saved_model import write_saved_model
-from keras_transformer.trained_model import TrainedModel
-from keras_transformer.training import hosts
-from keras_transformer.training.averaging import EvaluateAveragedWeights, averaged_weights
-from keras_transformer.training.background_scores import BackgroundTranslationScores
-from keras_transformer.training.callbacks import MetricsLog, TranslationScores
-from keras_transformer.training.checkpoints import CheckpointEvery, Checkpoints, average_checkpoints
+from keras_transformer.pretrained import TrainedModel
+from keras_transformer.runs import hosts
+from keras_transformer.runs.callbacks import MetricsLog, TranslationScores
+from keras_transformer.runs.checkpoints import CheckpointEvery, Checkpoints
+from keras_transformer.runs.report import plot_metrics
+from keras_transformer.runs.resuming import ResumeEpoch, TrainingInterrupted
+from keras_transformer.runs.tensorboard import TensorBoardLog
+from keras_transformer.saved_model.writer import write_saved_model
+from keras_transformer.training.checkpoint_average import average_checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.early_stopping import EarlyStopping
 from keras_transformer.training.fine_tuning import copy_weights, freeze
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
+from keras_transformer.training.moving_average import EvaluateAveragedWeights, averaged_weights
 from keras_transformer.training.optimizers import Adam
-from keras_transformer.training.report import plot_metrics
-from keras_transformer.training.resuming import ResumeEpoch, TrainingInterrupted
 from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
-from keras_transformer.training.tensorboard import TensorBoardLog
 from keras_transformer.transformer import Transformer
-from keras_transformer.translator import Translator
-
-CONFIG_FILE = "config.json"
-METRICS_FILE = "metrics.jsonl"
-SCORES_FILE = "dev_scores.jsonl"
-RESULTS_FILE = "results.json"
+from keras_transformer.translation.scores import bleu, chrf
+from keras_transformer.translation.translator import Translator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,8 +195,6 @@ class Config:
     """Updates between two evaluations on the development set; a checkpoint is written at each."""
     dev_bleu_sentences: int = 500
     """Sentences of the development set that are translated at each evaluation."""
-    background_evaluation: bool = False
-    """Translate them while training goes on, with a second copy of the weights; the scores go to dev_scores.jsonl."""
     checkpoint_steps: int | None = None
     """Updates between checkpoints besides; by default there are only those of the evaluations."""
     checkpoint_seconds: float | None = None
@@ -314,17 +314,6 @@ def check_config(config):
             f"average_checkpoints must not exceed {kept}. "
             f"Received: {config.average_checkpoints} of {getattr(config, kept)}"
         )
-    if config.background_evaluation and config.monitor == "val_bleu":
-        for name, decides in (
-            ("early_stopping", config.early_stopping is not None),
-            ("best_checkpoints_to_keep", config.best_checkpoints_to_keep > 0),
-            ("average", config.average == "best"),
-        ):
-            if decides:
-                raise ValueError(
-                    f"background_evaluation has BLEU too late to decide by it: give monitor val_loss, or do without "
-                    f"one of the two. Received: {name}={getattr(config, name)}, monitor=val_bleu"
-                )
     if not 0 < config.average_momentum < 1:
         raise ValueError(f"average_momentum must be between 0 and 1. Received: {config.average_momentum}")
     for name in (
@@ -411,9 +400,7 @@ def open_run(config):
             raise FileExistsError(f"--overwrite deletes runs only, and {config.run_directory} holds none")
         shutil.rmtree(config.run_directory)
     config.run_directory.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{CONFIG_FILE}.partial")
-    temporary.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
-    os.replace(temporary, path)
+    write_text(path, json.dumps(described, indent=2) + "\n")
 
 
 def open_corpora(config):
@@ -536,41 +523,30 @@ def learning_rate_schedule(config, model):
 
 def score(config, hypotheses, references):
     """BLEU as sacreBLEU computes it for the target language."""
-    return evaluation.bleu(hypotheses, references, target_language=config.target_language)
+    return bleu(hypotheses, references, target_language=config.target_language)
 
 
 def translation_scores(config, training, translator, dev_pairs, tensorboard):
     """The callback that translates the development set and scores it: greedily, since training waits or slows down."""
-    is_moving = config.average == "moving"
-    model = translator.model
-    arguments = {"num_examples": 5, "show_examples": tensorboard.write_examples}
-    if config.background_evaluation:
-        model = Transformer.from_config(model.get_config())
-        arguments |= {
-            "model_copy": model,
-            "path": config.run_directory / SCORES_FILE,
-            "moving_average": is_moving,
-            "show_scores": tensorboard.write_scores,
-        }
     greedy = Translator(
-        model,
+        translator.model,
         translator.tokenizer,
         search=BeamSearch(beam_size=1),
         max_extra_tokens=config.max_extra_tokens,
     )
 
     def translate(sentences):
-        swap = is_moving and not config.background_evaluation
-        with averaged_weights(training) if swap else contextlib.nullcontext():
+        with averaged_weights(training) if config.average == "moving" else contextlib.nullcontext():
             return greedy.translate(sentences)
 
     sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
     scores = {
         "val_bleu": functools.partial(score, config),
-        "val_chrf": functools.partial(evaluation.chrf, target_language=config.target_language),
+        "val_chrf": functools.partial(chrf, target_language=config.target_language),
     }
-    kind = BackgroundTranslationScores if config.background_evaluation else TranslationScores
-    return kind(translate, sources, references, scores, **arguments)
+    return TranslationScores(
+        translate, sources, references, scores, num_examples=5, show_examples=tensorboard.write_examples
+    )
 
 
 def train(config, training, translator, store, train_batches, dev_batches, dev_pairs):
@@ -629,19 +605,18 @@ def train(config, training, translator, store, train_batches, dev_batches, dev_p
     ]
     epoch, epochs = step // config.evaluation_steps, config.train_steps // config.evaluation_steps
     if early_stopping is not None and early_stopping.stopped:
-        epochs = epoch  # only an evaluation in the background may be left to do
-    with contextlib.closing(scores) if is_chief and config.background_evaluation else contextlib.nullcontext():
-        training.fit(
-            hosts.share_rows(train_batches.dataset(start_step=step), strategy),
-            validation_data=hosts.share_rows(dev_batches.dataset(repeat=False), strategy),
-            validation_steps=dev_batches.num_batches(),
-            initial_epoch=epoch,
-            epochs=epochs,
-            steps_per_epoch=config.evaluation_steps,
-            shuffle=False,  # the batches come shuffled
-            callbacks=[callback for callback in callbacks if callback is not None],
-            verbose=1 if sys.stdout.isatty() else 2,
-        )
+        epochs = epoch
+    training.fit(
+        hosts.share_rows(train_batches.dataset(start_step=step), strategy),
+        validation_data=hosts.share_rows(dev_batches.dataset(repeat=False), strategy),
+        validation_steps=dev_batches.num_batches(),
+        initial_epoch=epoch,
+        epochs=epochs,
+        steps_per_epoch=config.evaluation_steps,
+        shuffle=False,  # the batches come shuffled
+        callbacks=[callback for callback in callbacks if callback is not None],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
     if early_stopping is not None and early_stopping.stopped:
         print(f"Stopped early: {config.monitor} was best, {early_stopping.best:.4g}, at {early_stopping.best_step:,}")
     return checkpoints
@@ -665,9 +640,8 @@ def draw(config):
     """Draw the curves of the run, if there is something to draw with."""
     title = f"{config.source_language} to {config.target_language}, {config.preset}"
     path = config.run_directory / "report.png"
-    logs = [config.run_directory / name for name in (METRICS_FILE, SCORES_FILE)]
     try:
-        plot_metrics([log for log in logs if log.exists()], path, title)
+        plot_metrics([config.run_directory / METRICS_FILE], path, title)
         print(f"Curves: {path}")
     except ImportError:
         print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
@@ -681,10 +655,8 @@ def test(config, translator, pairs):
     seconds = time.perf_counter() - start
     scores = {"bleu": score(config, hypotheses, references)}
     if config.lowercase_bleu:
-        scores["bleu_lowercase"] = evaluation.bleu(
-            hypotheses, references, target_language=config.target_language, lowercase=True
-        )
-    scores["chrf"] = evaluation.chrf(hypotheses, references, target_language=config.target_language)
+        scores["bleu_lowercase"] = bleu(hypotheses, references, target_language=config.target_language, lowercase=True)
+    scores["chrf"] = chrf(hypotheses, references, target_language=config.target_language)
     for source, reference, hypothesis in list(zip(sources, references, hypotheses, strict=True))[:5]:
         print(f"\n  source       {source}\n  reference    {reference}\n  translation  {hypothesis}")
     print()

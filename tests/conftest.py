@@ -316,7 +316,7 @@ def untrained_translator():
 
     from keras_transformer.data.tokenizers import Tokenizer
     from keras_transformer.transformer import Transformer
-    from keras_transformer.translator import Translator
+    from keras_transformer.translation.translator import Translator
 
     tokenizer = Tokenizer.train(["one two three four five", "eins zwei drei vier fünf"], vocabulary_size=290)
     model = Transformer.from_preset(
@@ -331,7 +331,7 @@ def untrained_translator():
 @pytest.fixture(scope="session")
 def exported(untrained_translator, tmp_path_factory):
     """A version folder with an export of `untrained_translator`, of all signatures."""
-    from keras_transformer.serving.saved_model import write_saved_model
+    from keras_transformer.saved_model.writer import write_saved_model
 
     path = tmp_path_factory.mktemp("export") / "babbling" / "1"
     training = {"source": str(path.parent / "train.en"), "source_language": "en", "target_language": "de", "x": [1]}

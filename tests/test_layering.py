@@ -9,44 +9,52 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "keras_transformer"
 
-# What a part of the package may import, besides itself. `data`, `decoding` and `training` are handed what they need (a
-# tokenizer, a next-token function, a translator), so that each can be used without the others.
-MAY_IMPORT = {
-    "layout": set(),
-    "masks": set(),
-    "layers": {"masks"},
-    "presets": set(),
-    "transformer": {"masks", "layers", "presets"},
-    "ensemble": set(),
-    "alignment": set(),
-    "data": set(),
-    "decoding": set(),
-    "evaluation": set(),
-    "training": set(),
-    "padding": {"data"},
-    "translation_graph": {"masks", "layers", "presets", "transformer", "ensemble", "data", "decoding"},
-}
-MAY_IMPORT["translator"] = {*MAY_IMPORT["translation_graph"], "translation_graph", "padding", "alignment", "layout"}
-MAY_IMPORT["serving"] = {*MAY_IMPORT["translator"], "translator"}
-MAY_IMPORT["trained_model"] = {*MAY_IMPORT["serving"], "serving", "training"}
-MAY_IMPORT["commands"] = {*MAY_IMPORT["serving"], "serving", "training"}
-MAY_IMPORT["__main__"] = {*MAY_IMPORT["commands"], "commands"}
-MAY_IMPORT["__init__"] = set(MAY_IMPORT["__main__"])
+# What a part of the package may import, besides itself: what is in the floors below, each a line of this table.
+# `data`, `decoding` and `training` stand side by side and are handed what they need of each other (a tokenizer, a
+# next-token function, a translator), so that each can be used without the others.
+FLOORS = (
+    {"vocabulary", "files", "keras_internals", "masks"},
+    {"presets", "layers"},
+    {"transformer"},
+    {"data"},
+    {"decoding"},
+    {"training"},
+    {"translation"},
+    {"saved_model"},
+    {"formats"},
+    {"pretrained"},
+    {"server"},
+    {"runs"},
+    {"commands"},
+    {"__main__"},
+    {"__init__"},
+)
+APART = ({"data", "decoding", "training", "layers", "transformer"}, {"saved_model", "formats"}, {"server", "runs"})
+MAY_IMPORT = {}
+for number, floor in enumerate(FLOORS):
+    below = set().union(*FLOORS[:number])
+    for part in floor:
+        MAY_IMPORT[part] = below - {"presets"} if part in ("data", "decoding", "training") else set(below)
+        for parts in APART:
+            if part in parts and part not in ("transformer",):
+                MAY_IMPORT[part] -= parts - {part}
+MAY_IMPORT["translation"] -= {"training"}
+MAY_IMPORT["server"] -= {"training", "runs", "formats"}
 
 # Everything else is plain Keras and runs on its other backends.
 TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_datasets")
 MAY_USE_TENSORFLOW = (
-    "alignment",
     "data",
     "decoding",
-    "translation_graph",
-    "translator",
-    "serving",
+    "translation",
+    "saved_model",
+    "formats",
+    "pretrained",
+    "runs",
+    "server",
     "commands",
     "training.distribution",
-    "training.hosts",
-    "training.checkpoints",
-    "training.tensorboard",
+    "training.checkpoint_average",
     "__main__",
 )
 # Only where a function asks for it: for what `tf.distribute` alone knows (the number of the replica, a sum over them),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_transformer.serving.saved_model import write_saved_model
+from keras_transformer.saved_model.writer import write_saved_model
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -84,7 +84,7 @@ def _several(row):
 
 
 def _hypothesis(text, log_probability, score, finished, truncated, alignment):
-    from keras_transformer.translator import Hypothesis
+    from keras_transformer.translation.translator import Hypothesis
 
     return Hypothesis(
         text=text.decode("utf-8"),

@@ -17,8 +17,8 @@ from typing import Annotated
 import tyro
 
 from keras_transformer.commands import PROGRAM, Float, Integer, Text
-from keras_transformer.layout import is_export, is_version_name
-from keras_transformer.serving.options import ServingOptions
+from keras_transformer.files import is_export, is_version_name
+from keras_transformer.server.options import ServingOptions
 
 # Import name to distribution of what the extra `serve` installs.
 _EXTRA = {"aiohttp": "aiohttp", "prometheus_client": "prometheus-client"}
@@ -76,7 +76,7 @@ class Serve:
         """Serve until a signal, or end the process with a word on standard error."""
         # What happens while it serves: versions that come and go.
         logging.basicConfig(level=logging.WARNING, format=f"{PROGRAM}: %(message)s", stream=sys.stderr)
-        logging.getLogger("keras_transformer.serving").setLevel(logging.INFO)
+        logging.getLogger("keras_transformer.server").setLevel(logging.INFO)
         try:
             name, options = self.check()
         except (ValueError, OSError) as error:
@@ -117,9 +117,9 @@ async def _serve(name, directory, options):
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
 
-    from keras_transformer.serving.http_server import HttpServer
-    from keras_transformer.serving.servable import ServingError
-    from keras_transformer.serving.served_model import ServedModel
+    from keras_transformer.server.http_server import HttpServer
+    from keras_transformer.server.servable import ServingError
+    from keras_transformer.server.served_model import ServedModel
 
     model = ServedModel(name, directory, options)
     http = HttpServer(model)
@@ -141,7 +141,7 @@ async def _serve(name, directory, options):
 
 
 async def _start_grpc(model):
-    from keras_transformer.serving.grpc_server import GrpcServer
+    from keras_transformer.server.grpc_server import GrpcServer
 
     grpc = GrpcServer(model, host=model.options.host, port=model.options.grpc_port)
     await grpc.start()

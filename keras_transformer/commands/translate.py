@@ -22,7 +22,7 @@ import tyro
 
 from keras_transformer.commands import INTERRUPTED, PROGRAM, Float, Integer, option_name
 from keras_transformer.commands.exported import load_export
-from keras_transformer.layout import is_export
+from keras_transformer.files import is_export
 
 # TensorFlow, which takes seconds to import, waits until the arguments are known to be right.
 
@@ -128,7 +128,7 @@ class Translate:
             raise ValueError("`--seed` needs one of " + ", ".join(map(option_name, _SAMPLING)))
 
         from keras_transformer.decoding import BeamSearch, Sampling
-        from keras_transformer.translator import Translator
+        from keras_transformer.translation.translator import Translator
 
         if sampling:
             search = Sampling(**sampling, num_hypotheses=self.n_best)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_transformer.data.fixed_shapes import boundaries, fixed_lengths
 from keras_transformer.data.token_store import TokenStore
-from keras_transformer.data.tokenizers import PAD_ID, START_ID
+from keras_transformer.vocabulary import PAD_ID, START_ID
 
 # Chance can leave a small epoch unbalanced: below so many pairs up to so many shuffles are tried for a balanced one.
 _FEW_PAIRS = 10_000

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.data.tokenizers import END_ID, PAD_ID, Tokenizer
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.files import replaced
+from keras_transformer.vocabulary import END_ID, PAD_ID
 
 # Pairs encoded at a time: enough to keep all threads busy, little enough to stay in tens of megabytes.
 _CHUNK_PAIRS = 20_000
@@ -144,16 +146,11 @@ class TokenStore:
                 raise ValueError(f"directory must be empty or a token store. Received: {directory}, which is neither")
             if not overwrite:
                 raise ValueError(f"directory {directory} {difference}. Pass overwrite=True to replace it.")
-        temporary = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        try:
+        with replaced(directory) as temporary:
+            temporary.mkdir()
             _write_files(temporary, pairs, tokenizer, max_length)
             if directory.exists():
                 shutil.rmtree(directory)
-            os.replace(temporary, directory)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
         return cls.open(directory, tokenizer)
 
     @classmethod

@@ -15,10 +15,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from sentencepiece import sentencepiece_model_pb2
 
-PAD_ID = 0
-UNKNOWN_ID = 1
-START_ID = 2
-END_ID = 3
+from keras_transformer.files import replaced
+from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 # Decoding leaves them out before it looks at the pieces, so that the bytes around one join.
 _SILENT_IDS = (PAD_ID, START_ID, END_ID)
@@ -196,13 +194,8 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the tokenizer as one SentencePiece model file; readers see the old file or the whole new one."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
+        with replaced(path) as temporary:
             temporary.write_bytes(self.model)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def encode(self, sentences: Sequence[str], *, num_threads: int | None = None) -> list[list[int]]:
         """Ids of each sentence, in Python; no start, no end. Lone surrogates are read as U+FFFD."""

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.blocks import run_blocks, search_limits
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
+from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.blocks import run_blocks, search_limits
 from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.random_numbers import uniform
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer, top_k

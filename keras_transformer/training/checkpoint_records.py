@@ -15,8 +15,9 @@ import json
 import re
 from pathlib import Path
 
-from keras_transformer.training import files
+from keras_transformer.files import sync, write_text
 
+DESCRIPTION_FILE = "description.json"
 _LISTED = re.compile(r'all_model_checkpoint_paths: ".*?ckpt-(\d+)"')
 
 
@@ -41,15 +42,15 @@ def read_records(directory):
 
 def write_record(directory, record):
     """Writes what is known of a checkpoint."""
-    files.replace(Path(path_of(directory, record["step"]) + ".json"), json.dumps(record))
+    write_text(Path(path_of(directory, record["step"]) + ".json"), json.dumps(record))
 
 
 def write_list(directory, records):
     """Makes the checkpoints of these records, the oldest first, those of the folder."""
     names = [f"ckpt-{record['step']}" for record in records]
     lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
-    files.replace(Path(directory) / "checkpoint", "".join(line + "\n" for line in lines))
-    files.sync(directory)
+    write_text(Path(directory) / "checkpoint", "".join(line + "\n" for line in lines))
+    sync(directory)
 
 
 def check_mode(mode):

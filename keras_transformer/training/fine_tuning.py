@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.training.checkpoints import check_weights
+from keras_transformer.training.checkpoint_average import check_weights
 
 # Settings that may differ between models of the same weights: of training and precision, and widths that the shapes of
 # the weights tell.

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from keras_transformer.__main__ import main
 from keras_transformer.commands.serve import Serve
-from keras_transformer.serving.options import ServingOptions
+from keras_transformer.server.options import ServingOptions
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import tensorflow as tf
 from keras_transformer.__main__ import main
 from keras_transformer.commands.translate import Translate
 from keras_transformer.decoding import BeamSearch, Sampling
-from keras_transformer.serving.saved_model import write_saved_model
-from keras_transformer.translator import Hypothesis, Translator
+from keras_transformer.saved_model.writer import write_saved_model
+from keras_transformer.translation.translator import Hypothesis, Translator
 
 LINES = ["one two", "", "three four five", "   ", "\u2028 fünf", "one"]
 BYTES = "\r\n".join([*LINES, ""]).encode()

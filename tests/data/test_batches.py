@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from keras_transformer.data.batches import Batches
 from keras_transformer.data.token_store import NO_TOKENS, TOO_LONG, StoreReport, TokenStore
-from keras_transformer.data.tokenizers import END_ID, PAD_ID, START_ID, Tokenizer
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
 
 @pytest.fixture(scope="module")

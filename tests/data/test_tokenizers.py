@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data import tokenizers as tokenizers_module
-from keras_transformer.data.tokenizers import END_ID, NORMALIZATIONS, PAD_ID, START_ID, UNKNOWN_ID, Tokenizer
+from keras_transformer.data.tokenizers import NORMALIZATIONS, Tokenizer
+from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 WORDS = [
     "the",

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_transformer.serving.grpc_server import GrpcServer
-from keras_transformer.serving.http_server import HttpServer
-from keras_transformer.serving.options import ServingOptions
-from keras_transformer.serving.served_model import ServedModel
+from keras_transformer.server.grpc_server import GrpcServer
+from keras_transformer.server.http_server import HttpServer
+from keras_transformer.server.options import ServingOptions
+from keras_transformer.server.served_model import ServedModel
 
 FOLDER = Path(__file__).parents[2] / "export"
 TEXT = [tf.TensorSpec([None], tf.string, name="text")]

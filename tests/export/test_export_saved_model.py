@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
 
 SCRIPT = Path(__file__).parents[2] / "export" / "export_saved_model.py"
 

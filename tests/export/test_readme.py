@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_transformer.serving.options import ServingOptions
-from keras_transformer.serving.signatures import Signatures
+from keras_transformer.saved_model.signatures import Signatures
+from keras_transformer.server.options import ServingOptions
 
 FOLDER = Path(__file__).parents[2] / "export"
 PAGE = (FOLDER / "README.md").read_text("utf-8")

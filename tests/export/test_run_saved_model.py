@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
-from keras_transformer.serving.saved_model import write_saved_model
-from keras_transformer.serving.signatures import Signatures
-from keras_transformer.translator import Translator
+from keras_transformer.saved_model.signatures import Signatures
+from keras_transformer.saved_model.writer import write_saved_model
+from keras_transformer.translation.translator import Translator
 
 SOURCE = Path(__file__).parents[2] / "export" / "run_saved_model.c"
 LIBRARY = Path(tensorflow_text.__file__).parent / "python" / "ops" / "_sentencepiece_tokenizer.so"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.data.tokenizers import END_ID
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.translator import Translator
+from keras_transformer.translation.translator import Translator
+from keras_transformer.vocabulary import END_ID
 
 README = Path(__file__).parents[2] / "export" / "README.md"
 SOURCES = [

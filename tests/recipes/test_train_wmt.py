@@ -15,8 +15,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from builtin_corpus.corpus import BuiltinCorpus
 
-from keras_transformer.data.builtin import BuiltinCorpus
 from keras_transformer.presets import PRESETS
 from keras_transformer.transformer import Transformer
 
@@ -97,12 +97,6 @@ def test_every_flag_is_explained(recipe, capsys):
         (["--train-steps", "0"], "train_steps must be positive. Received: 0"),
         (["--train-steps", "30", "--evaluation-steps", "20"], "train_steps=30, evaluation_steps=20"),
         (["--average-checkpoints", "11", "--checkpoints-to-keep", "10"], "Received: 11 of 10"),
-        (["--background-evaluation", "--early-stopping", "3"], "has BLEU too late.*early_stopping=3, monitor=val_bleu"),
-        (["--background-evaluation", "--best-checkpoints-to-keep", "2"], "Received: best_checkpoints_to_keep=2"),
-        (
-            ["--background-evaluation", "--average", "best", "--best-checkpoints-to-keep", "5"],
-            "has BLEU too late to decide by it",
-        ),
         (["--d-model", "130"], "d_model must be divisible by num_heads.*d_model=130, num_heads=4"),
         (["--tokens-per-batch", "100"], "tokens_per_batch must hold one sentence.*tokens_per_batch=100"),
         (["--batch-shapes", "0"], "batch_shapes must be positive. Received: 0"),
@@ -205,24 +199,6 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     (precious / "thesis.txt").write_text("years of work", "utf-8")
     with pytest.raises(FileExistsError, match="deletes runs only"):
         recipe.main(small(text, precious, "--overwrite"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("average", ["last", "moving"])
-def test_evaluation_in_the_background_gives_the_same_numbers(recipe, text, tmp_path, capfd, average):
-    logs = []
-    for name, flags in {"waiting": [], "background": ["--background-evaluation"]}.items():
-        flags = [*flags, "--peak-learning-rate", "0.01", "--average", average, "--average-momentum", "0.5"]
-        recipe.main(small(text, tmp_path / name, *flags))
-        lines = (tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()
-        logs.append([{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines])
-    assert "in the background, training waited" in capfd.readouterr().out
-    lines = (tmp_path / "background" / "dev_scores.jsonl").read_text("utf-8").splitlines()
-    for record, line in zip(logs[1], lines, strict=True):
-        scores = json.loads(line)
-        record |= {name: scores[name] for name in ("val_bleu", "val_chrf", "step")}
-    assert logs[0] == logs[1]
-    assert not list((tmp_path / "background").glob("*.weights.h5"))
 
 
 @pytest.mark.slow
@@ -351,7 +327,7 @@ def test_a_vocabulary_the_text_cannot_fill_is_refused(recipe, text, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path, number):
     def start(run, *more):
-        more = ["--train-steps", "12", "--background-evaluation", *more]
+        more = ["--train-steps", "12", *more]
         command = [sys.executable, str(RECIPE), *small(text, run, *more)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -382,7 +358,7 @@ def test_a_killed_run_resumes_to_the_same_bits(text, tmp_path, number):
         np.testing.assert_array_equal(one, other)
 
     def log(run):
-        names = ("metrics.jsonl", "dev_scores.jsonl")
+        names = ("metrics.jsonl",)
         lines = [line for name in names for line in (run / name).read_text("utf-8").splitlines()]
         return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in lines]
 

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.layers import Dropout
-from keras_transformer.training import hosts
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.runs import hosts
+from keras_transformer.runs.checkpoints import Checkpoints
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount

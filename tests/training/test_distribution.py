@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.runs.resuming import ResumeEpoch
 from keras_transformer.training.distribution import TrainingModel
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training.resuming import ResumeEpoch
 
 UNEVEN = {"num_batches": 20}  # see `make_batches`: unequal numbers of rows and tokens, replicas without either
 EVEN = {"data": "even"}

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.training.averaging import averaged_weights
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.training.moving_average import averaged_weights
 from keras_transformer.training.optimizers import Adam
 
 INPUTS = np.random.default_rng(4).normal(size=(3, 8, 3)).astype("float32")

@@ -1,0 +1,1 @@
+"""The model in the files of other engines."""

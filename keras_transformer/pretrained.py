@@ -1,0 +1,87 @@
+"""A trained model to begin with, whatever it was saved as."""
+
+from pathlib import Path
+
+import keras
+
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.files import CHECKPOINTS_FOLDER, MODEL_FILE, TOKENIZER_FILE, exported_versions, is_export
+from keras_transformer.saved_model.reader import read_description, read_model, read_tokenizer
+from keras_transformer.training.checkpoint_average import average_checkpoints, saved_config
+from keras_transformer.training.checkpoint_records import path_of, read_records, regular_records
+from keras_transformer.transformer import Transformer
+
+
+class TrainedModel:
+    """A model that was trained before, and its tokenizer. Nothing large is read before it is asked for.
+
+    Args:
+        path: one of these, the first that fits:
+
+            - an export, or a folder of numbered exports, of which the newest is taken;
+            - a run directory with its `model.keras`, or such a file itself;
+            - a run directory without one yet, or its folder of checkpoints, of which the newest is taken, or the path
+              of one checkpoint, such as `run/checkpoints/ckpt-1000`.
+
+    Attributes:
+        path: the export, file or checkpoint that is read.
+        storage: how its weights are stored: `"float32"`, or in an export also `"float16"` or `"int8"`, which round.
+
+    Raises:
+        FileNotFoundError: if there is nothing of the kind at `path`.
+        ValueError: if an export does not say what its model is, or holds an ensemble.
+    """
+
+    def __init__(self, path):
+        self.path = _find(Path(path))
+        self.storage = read_description(self.path)["weights"] if is_export(self.path) else "float32"
+
+    def load_model(self):
+        """The model with its trained weights, not compiled.
+
+        Raises:
+            ValueError: if the model of the export is no `Transformer`, or a checkpoint does not say what its model is.
+        """
+        if is_export(self.path):
+            return read_model(self.path)
+        if self.path.is_file():
+            return keras.saving.load_model(self.path, compile=False)
+        config = saved_config(self.path) or {}
+        if "model" not in config:
+            raise ValueError(
+                f"{self.path} must be saved with `config={{'model': model.get_config()}}`; where it is not, "
+                "`average_checkpoints` reads it into a model that you build. Received: a checkpoint without"
+            )
+        model = Transformer.from_config(config["model"])
+        average_checkpoints([str(self.path)], model)
+        return model
+
+    def load_tokenizer(self):
+        """The tokenizer that the model was trained with.
+
+        Raises:
+            FileNotFoundError: if there is none where a run directory has it.
+            ValueError: if the export has none.
+        """
+        if is_export(self.path):
+            return read_tokenizer(self.path)
+        run = self.path.parent if self.path.is_file() else self.path.parent.parent
+        return Tokenizer.load(run / TOKENIZER_FILE)
+
+
+def _find(path):
+    versions = exported_versions(path)
+    if versions:
+        return versions[max(versions)]
+    for file in (path / MODEL_FILE, path):
+        if file.is_file():
+            return file
+    for folder in (path, path / CHECKPOINTS_FOLDER):
+        records = regular_records(read_records(folder))
+        if records:
+            return Path(path_of(folder, records[-1]["step"]))
+    if path.with_name(path.name + ".index").is_file():
+        return path
+    raise FileNotFoundError(
+        f"a trained model must be a run directory, a .keras file, checkpoints or an export. Received: {str(path)!r}"
+    )

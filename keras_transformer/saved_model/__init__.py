@@ -1,0 +1,1 @@
+"""The export: a TensorFlow SavedModel with the tokenizer inside, written and read back."""

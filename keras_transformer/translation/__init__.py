@@ -1,0 +1,1 @@
+"""Text to text: one pipeline in the graph, and its doors."""

@@ -1,0 +1,102 @@
+"""A trained model found and read, whatever it was saved as."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.pretrained import TrainedModel
+from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+
+INPUTS = {"source_ids": np.array([[5, 6, 3, 0], [7, 3, 0, 0]]), "target_ids": np.array([[2, 5, 6], [2, 7, 0]])}
+LABELS = np.array([[5, 6, 3], [7, 3, 0]])
+
+
+@pytest.fixture(scope="module")
+def trained(untrained_translator, tmp_path_factory):
+    """A run directory, and the weights of its checkpoints by step and of its model, which differ."""
+    run = tmp_path_factory.mktemp("run")
+    model = untrained_translator.model.from_config(untrained_translator.model.get_config())
+    model.compile(keras.optimizers.Adam(0.1), LabelSmoothedCrossEntropy())
+    checkpoints = Checkpoints(run / "checkpoints", model, config={"model": model.get_config(), "data": {}})
+    weights = {}
+    for step in (1, 2, 3):
+        model.train_on_batch(INPUTS, LABELS)
+        checkpoints.save(temporary=step == 3)  # as a signal leaves it: only to resume from
+        weights[step] = model.get_weights()
+    model.train_on_batch(INPUTS, LABELS)
+    model.save(run / "model.keras")
+    untrained_translator.tokenizer.save(run / "tokenizer.model")
+    return run, weights, model.get_weights()
+
+
+def check(found, path, model, weights, tokenizer):
+    assert found.path == path
+    assert found.storage == "float32"
+    assert found.load_tokenizer().model == tokenizer.model
+    loaded = found.load_model()
+    assert loaded.get_config() == model.get_config()
+    for ours, theirs in zip(loaded.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_run_directories_files_and_checkpoints(trained, untrained_translator, tmp_path):
+    run, saved, final = trained
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    for name in ("checkpoints", "tokenizer.model"):
+        (unfinished / name).symlink_to(run / name)
+    for source, path, weights in (
+        (run, run / "model.keras", final),
+        (str(run / "model.keras"), run / "model.keras", final),
+        (run / "checkpoints", run / "checkpoints" / "ckpt-2", saved[2]),
+        (str(run / "checkpoints" / "ckpt-1"), run / "checkpoints" / "ckpt-1", saved[1]),
+        (unfinished, unfinished / "checkpoints" / "ckpt-2", saved[2]),
+    ):
+        check(TrainedModel(source), path, untrained_translator.model, weights, untrained_translator.tokenizer)
+
+
+def test_exports(exported, untrained_translator, tmp_path):
+    weights = untrained_translator.model.get_weights()
+    for source in (exported, str(exported.parent)):
+        check(TrainedModel(source), exported, untrained_translator.model, weights, untrained_translator.tokenizer)
+    for version, storage in (("8", "float16"), ("10", "int8"), ("9", "float32")):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "saved_model.pb").write_bytes(b"")
+        description = json.loads((exported / "translator.json").read_text("utf-8")) | {"weights": storage}
+        (tmp_path / version / "translator.json").write_text(json.dumps(description), "utf-8")
+    newest = TrainedModel(tmp_path)
+    assert (newest.path, newest.storage) == (tmp_path / "10", "int8")
+    (tmp_path / "10" / "translator.json").unlink()
+    with pytest.raises(ValueError, match=f"{tmp_path / '10'} must hold a translator.json"):
+        TrainedModel(tmp_path)
+
+
+def test_nothing_there(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    for source in (tmp_path, tmp_path / "missing", tmp_path / "checkpoints" / "ckpt-1"):
+        with pytest.raises(FileNotFoundError, match=f"must be a run directory, .* or an export. Received: '{source}'"):
+            TrainedModel(source)
+
+
+def test_a_tokenizer_that_is_not_there(trained, tmp_path):
+    run, _, _ = trained
+    (tmp_path / "model.keras").symlink_to(run / "model.keras")
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'tokenizer.model'}"):
+        TrainedModel(tmp_path).load_tokenizer()
+
+
+@pytest.mark.parametrize("config", [None, {"data": 1}, "none at all"])
+def test_checkpoints_that_do_not_say_what_their_model_is(trained, tmp_path, config):
+    run, _, _ = trained
+    shutil.copytree(run / "checkpoints", tmp_path / "checkpoints")
+    path = tmp_path / "checkpoints" / "description.json"
+    if config == "none at all":
+        path.unlink()
+    else:
+        path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"config": config}), "utf-8")
+    with pytest.raises(ValueError, match=r"ckpt-2 must be saved with `config=\{'model': model.get_config\(\)\}`"):
+        TrainedModel(tmp_path).load_model()

@@ -2,11 +2,16 @@
 
 import inspect
 import json
+import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+
+# As the commands and the recipe set it, before TensorFlow is imported anywhere: else a child process that a test starts
+# could compute with other kernels than the test.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import numpy as np
 import pytest

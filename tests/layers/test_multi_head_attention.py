@@ -341,7 +341,8 @@ def test_dropout_falls_on_the_weights_while_training_only():
 def test_a_single_key_takes_all_the_weight_without_a_warning():
     outputs, weights = MultiHeadAttention(2)(QUERY, VALUE[:, :1], return_attention_scores=True)
     np.testing.assert_array_equal(weights, np.ones((2, 2, 4, 1)))
-    np.testing.assert_array_equal(outputs, np.broadcast_to(outputs[:, :1], outputs.shape))
+    # Not to the bit: the kernel of a matrix product may add up the rows of a block in another order than the rest.
+    np.testing.assert_allclose(outputs, np.broadcast_to(outputs[:, :1], outputs.shape), rtol=0, atol=5e-7)
 
 
 def test_no_weight_depends_on_batch_mates():

@@ -1,68 +1,92 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) for TensorFlow and Keras 3.
 
-Everything here runs on any Keras backend but `Tokenizer` and `Translator`, which are TensorFlow's and are imported when
-they are first used.
+The public names are one table, and each is imported when it is first asked for: `import keras_transformer` by itself
+imports neither Keras nor TensorFlow. Its classes are known to Keras all the same, see `registration`.
 """
 
-from keras_transformer.layers import (
-    Decoder,
-    DecoderLayer,
-    Dropout,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    MultiHeadAttention,
-    PositionalEmbedding,
-    Residual,
-)
-from keras_transformer.training.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenCount
-from keras_transformer.training.optimizers import Adam
-from keras_transformer.training.schedules import WarmupSchedule
-from keras_transformer.transformer import Transformer
+import importlib
+
+from keras_transformer.registration import register_with_keras
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Adam",
-    "BeamSearch",
-    "Decoder",
-    "DecoderLayer",
-    "Dropout",
-    "Encoder",
-    "EncoderLayer",
-    "Ensemble",
-    "FeedForward",
-    "LabelSmoothedCrossEntropy",
-    "MultiHeadAttention",
-    "Perplexity",
-    "PositionalEmbedding",
-    "Residual",
-    "Sampling",
-    "TokenAccuracy",
-    "TokenCount",
-    "Tokenizer",
-    "Transformer",
-    "Translator",
-    "WarmupSchedule",
-]
+# Public name to the module that defines it, from text to export.
+_HOMES = {
+    # Text to batches
+    "HeldOut": "data.corpora",
+    "ParallelFiles": "data.corpora",
+    "TfdsPairs": "data.corpora",
+    "Tokenizer": "data.tokenizers",
+    "TokenStore": "data.token_store",
+    "Batches": "data.batches",
+    # Layers and the model
+    "Decoder": "layers.decoder",
+    "DecoderLayer": "layers.decoder",
+    "Dropout": "layers.dropout",
+    "Encoder": "layers.encoder",
+    "EncoderLayer": "layers.encoder",
+    "FeedForward": "layers.feed_forward",
+    "LayerNormalization": "layers.layer_normalization",
+    "MultiHeadAttention": "layers.multi_head_attention",
+    "PositionalEmbedding": "layers.positional_embedding",
+    "Residual": "layers.residual",
+    "Transformer": "transformer",
+    # What `fit` is given
+    "Adam": "training.optimizers",
+    "ConstantSchedule": "training.schedules",
+    "CosineSchedule": "training.schedules",
+    "WarmupSchedule": "training.schedules",
+    "LabelSmoothedCrossEntropy": "training.losses",
+    "PaddingShare": "training.metrics",
+    "Perplexity": "training.metrics",
+    "TokenAccuracy": "training.metrics",
+    "TokenCount": "training.metrics",
+    "TrainingModel": "training.distribution",
+    "EarlyStopping": "training.early_stopping",
+    "copy_weights": "training.fine_tuning",
+    "freeze": "training.fine_tuning",
+    "average_checkpoints": "training.checkpoint_average",
+    "best_checkpoints": "training.checkpoint_average",
+    # A run on disk
+    "CheckpointEvery": "runs.checkpoints",
+    "Checkpoints": "runs.checkpoints",
+    "MetricsLog": "runs.callbacks",
+    "TranslationScores": "runs.callbacks",
+    "ResumeEpoch": "runs.resuming",
+    "StopOnSignal": "runs.resuming",
+    "TrainingInterrupted": "runs.resuming",
+    "TensorBoardLog": "runs.tensorboard",
+    # Text to text
+    "BeamSearch": "decoding.beam_search",
+    "Sampling": "decoding.sampling",
+    "SearchResult": "decoding.search_result",
+    "Ensemble": "translation.ensemble",
+    "Hypothesis": "translation.translator",
+    "TargetScore": "translation.translator",
+    "Translator": "translation.translator",
+    "Score": "translation.scores",
+    "bleu": "translation.scores",
+    "chrf": "translation.scores",
+    # Out, and in again
+    "Pretrained": "pretrained",
+    "next_version": "saved_model.writer",
+    "write_saved_model": "saved_model.writer",
+    "write_ctranslate2": "formats.ctranslate2",
+}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name):
-    if name in ("BeamSearch", "Sampling"):
-        from keras_transformer import decoding
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
-        return getattr(decoding, name)
-    if name == "Ensemble":
-        from keras_transformer.translation.ensemble import Ensemble
 
-        return Ensemble
-    if name == "Tokenizer":
-        from keras_transformer.data.tokenizers import Tokenizer
+def __dir__():
+    return sorted({*globals(), *_HOMES})
 
-        return Tokenizer
-    if name == "Translator":
-        from keras_transformer.translation.translator import Translator
 
-        return Translator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+register_with_keras()

@@ -7,11 +7,9 @@ what the command says, see `keras_transformer.commands`.
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # read at import; twice the speed where it is not the default
-
 import tyro
 
+import keras_transformer
 from keras_transformer.commands import INTERRUPTED, PROGRAM
 from keras_transformer.commands.serve import Serve
 from keras_transformer.commands.translate import Translate
@@ -20,16 +18,21 @@ from keras_transformer.commands.translate import Translate
 _NO_READER = 141
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
     Args:
         arguments: list of strings. Defaults to those of the process.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--version" in arguments:
+        print(f"{PROGRAM} {keras_transformer.__version__}")
+        return
     command = tyro.extras.subcommand_cli_from_dict(
         {"translate": Translate, "serve": Serve},
         prog=PROGRAM,
-        description="Translate with Transformers that keras_transformer has trained, and serve them.",
+        description="Translate with Transformers that keras_transformer has trained, and serve them. "
+        "--version tells the version.",
         args=arguments,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

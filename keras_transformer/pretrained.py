@@ -12,7 +12,7 @@ from keras_transformer.training.checkpoint_records import path_of, read_records,
 from keras_transformer.transformer import Transformer
 
 
-class TrainedModel:
+class Pretrained:
     """A model that was trained before, and its tokenizer. Nothing large is read before it is asked for.
 
     Args:

@@ -42,7 +42,7 @@ from keras_transformer.files import (
     write_text,
 )
 from keras_transformer.presets import PRESETS
-from keras_transformer.pretrained import TrainedModel
+from keras_transformer.pretrained import Pretrained
 from keras_transformer.runs import hosts
 from keras_transformer.runs.callbacks import MetricsLog, TranslationScores
 from keras_transformer.runs.checkpoints import CheckpointEvery, Checkpoints
@@ -339,7 +339,7 @@ def check_config(config):
             f"Received: warmup_steps={config.warmup_steps}, train_steps={config.train_steps}"
         )
     if config.init_from is not None:
-        TrainedModel(config.init_from).load_tokenizer()  # raises if there is none
+        Pretrained(config.init_from).load_tokenizer()  # raises if there is none
     if config.key_dim is None and config.d_model % config.num_heads:
         raise ValueError(
             "d_model must be divisible by num_heads unless key_dim is given. "
@@ -449,7 +449,7 @@ def open_tokenizer(config, pairs):
     if path.is_file():
         return Tokenizer.load(path)
     if config.init_from is not None:
-        tokenizer = TrainedModel(config.init_from).load_tokenizer()
+        tokenizer = Pretrained(config.init_from).load_tokenizer()
     else:
         tokenizer = Tokenizer.train(
             itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
@@ -480,7 +480,7 @@ def build_model(config, vocabulary_size):
     if config.init_from is None:
         model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
     else:
-        trained = TrainedModel(config.init_from)
+        trained = Pretrained(config.init_from)
         print(f"Beginning with {trained.path}, whose weights are stored as {trained.storage}")
         origin = trained.load_model()
         if origin.max_length is not None and config.max_sentence_tokens > origin.max_length:

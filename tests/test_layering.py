@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "keras_transformer"
 # `data`, `decoding` and `training` stand side by side and are handed what they need of each other (a tokenizer, a
 # next-token function, a translator), so that each can be used without the others.
 FLOORS = (
-    {"vocabulary", "files", "keras_internals", "masks"},
+    {"vocabulary", "files", "keras_internals", "masks", "registration", "start_up"},
     {"presets", "layers"},
     {"transformer"},
     {"data"},
@@ -49,6 +49,7 @@ MAY_USE_TENSORFLOW = (
     "translation",
     "saved_model",
     "formats",
+    "start_up",
     "pretrained",
     "runs",
     "server",

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.pretrained import TrainedModel
+from keras_transformer.pretrained import Pretrained
 from keras_transformer.runs.checkpoints import Checkpoints
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 
@@ -56,37 +56,37 @@ def test_run_directories_files_and_checkpoints(trained, untrained_translator, tm
         (str(run / "checkpoints" / "ckpt-1"), run / "checkpoints" / "ckpt-1", saved[1]),
         (unfinished, unfinished / "checkpoints" / "ckpt-2", saved[2]),
     ):
-        check(TrainedModel(source), path, untrained_translator.model, weights, untrained_translator.tokenizer)
+        check(Pretrained(source), path, untrained_translator.model, weights, untrained_translator.tokenizer)
 
 
 def test_exports(exported, untrained_translator, tmp_path):
     weights = untrained_translator.model.get_weights()
     for source in (exported, str(exported.parent)):
-        check(TrainedModel(source), exported, untrained_translator.model, weights, untrained_translator.tokenizer)
+        check(Pretrained(source), exported, untrained_translator.model, weights, untrained_translator.tokenizer)
     for version, storage in (("8", "float16"), ("10", "int8"), ("9", "float32")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "saved_model.pb").write_bytes(b"")
         description = json.loads((exported / "translator.json").read_text("utf-8")) | {"weights": storage}
         (tmp_path / version / "translator.json").write_text(json.dumps(description), "utf-8")
-    newest = TrainedModel(tmp_path)
+    newest = Pretrained(tmp_path)
     assert (newest.path, newest.storage) == (tmp_path / "10", "int8")
     (tmp_path / "10" / "translator.json").unlink()
     with pytest.raises(ValueError, match=f"{tmp_path / '10'} must hold a translator.json"):
-        TrainedModel(tmp_path)
+        Pretrained(tmp_path)
 
 
 def test_nothing_there(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     for source in (tmp_path, tmp_path / "missing", tmp_path / "checkpoints" / "ckpt-1"):
         with pytest.raises(FileNotFoundError, match=f"must be a run directory, .* or an export. Received: '{source}'"):
-            TrainedModel(source)
+            Pretrained(source)
 
 
 def test_a_tokenizer_that_is_not_there(trained, tmp_path):
     run, _, _ = trained
     (tmp_path / "model.keras").symlink_to(run / "model.keras")
     with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'tokenizer.model'}"):
-        TrainedModel(tmp_path).load_tokenizer()
+        Pretrained(tmp_path).load_tokenizer()
 
 
 @pytest.mark.parametrize("config", [None, {"data": 1}, "none at all"])
@@ -99,4 +99,4 @@ def test_checkpoints_that_do_not_say_what_their_model_is(trained, tmp_path, conf
     else:
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"config": config}), "utf-8")
     with pytest.raises(ValueError, match=r"ckpt-2 must be saved with `config=\{'model': model.get_config\(\)\}`"):
-        TrainedModel(tmp_path).load_model()
+        Pretrained(tmp_path).load_model()

@@ -58,7 +58,7 @@ class Checkpoints:
         monitor: name of the metric that says which are best, such as `"val_bleu"`. Needed for `best_to_keep`.
         mode: `"max"` where a higher `monitor` is better, `"min"` where a lower one is. Needed with `monitor`.
         config: optional JSON data that has to be the same on restore, for what shapes cannot tell, such as the number
-            of heads or a hash of the training data. `{"model": model.get_config()}` also lets `TrainedModel` build the
+            of heads or a hash of the training data. `{"model": model.get_config()}` also lets `Pretrained` build the
             model of a checkpoint. Defaults to None.
         parts: optional dictionary of objects whose state is saved too, each with `get_state()`, which returns JSON
             data, and `set_state(state)`: `EarlyStopping` and `MetricsLog`, for example. Defaults to None.

@@ -1,7 +1,7 @@
 """What an earlier version has written is read as it was meant: a run, its checkpoints, its `.keras` file, its export.
 
-`written_by_earlier_versions/066854b.tar.xz` holds a small run of that version (600 steps on the built-in corpus) and, in
-`expected.json`, what that version translated with each part of it.
+`written_by_earlier_versions/066854b.tar.xz` holds a small run of that version (600 steps on the built-in corpus) and,
+in `expected.json`, what that version translated with each part of it.
 """
 
 import json

@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,25 +28,40 @@ def test_unusable_command_lines(arguments, capsys):
     assert capsys.readouterr().out == ""
 
 
-# Without the package's own imports.
-HELP = """
-import sys, types
-package = types.ModuleType("keras_transformer")
-package.__path__ = [sys.argv[1]]
-sys.modules["keras_transformer"] = package
+# Runs the command line in a fresh process, which must not have imported anything heavy at the end.
+LIGHT = """
+import sys
 from keras_transformer.__main__ import main
 try:
-    main(sys.argv[2:])
+    main(sys.argv[1:])
 finally:
-    assert not {"tensorflow", "keras", "aiohttp", "grpc"} & set(sys.modules)
+    assert not {"tensorflow", "keras", "aiohttp", "grpc", "numpy"} & set(sys.modules)
 """
+
+
+def light(*arguments):
+    return subprocess.run([sys.executable, "-c", LIGHT, *arguments], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_does_not_wait_for_tensorflow(name):
-    folder = str(Path(keras_transformer.__file__).parent)
-    done = subprocess.run([sys.executable, "-c", HELP, folder, name, "--help"], capture_output=True, text=True)
+    done = light(name, "--help")
     assert done.returncode == 0, done.stderr
     for field in dataclasses.fields(COMMANDS[name]):
         assert f"--{field.name.replace('_', '-')}" in done.stdout
     assert "None" not in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["translate", "--version"], ["serve", "--version"]])
+def test_version(arguments):
+    done = light(*arguments)
+    assert (done.returncode, done.stdout) == (0, f"keras-transformer {keras_transformer.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["translte"], ["translate", "--modle", "x"], ["serve", "--prot", "1"]]
+)
+def test_help_and_a_typo_do_not_wait_for_tensorflow(arguments):
+    done = light(*arguments)
+    assert done.returncode == (0 if arguments == ["--help"] else 2)
+    assert "AssertionError" not in done.stderr

@@ -19,6 +19,7 @@ import tyro
 from keras_transformer.commands import PROGRAM, Float, Integer, Text
 from keras_transformer.files import is_export, is_version_name
 from keras_transformer.server.options import ServingOptions
+from keras_transformer.start_up import start_tensorflow
 
 # Import name to distribution of what the extra `serve` installs.
 _EXTRA = {"aiohttp": "aiohttp", "prometheus_client": "prometheus-client"}
@@ -117,6 +118,7 @@ async def _serve(name, directory, options):
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stop)
 
+    start_tensorflow()
     from keras_transformer.server.http_server import HttpServer
     from keras_transformer.server.servable import ServingError
     from keras_transformer.server.served_model import ServedModel

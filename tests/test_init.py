@@ -1,0 +1,44 @@
+"""The public names: one table, imported when they are asked for, and known to Keras in time."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer as kt
+
+
+@pytest.mark.parametrize("name", kt.__all__)
+def test_every_public_name_is_where_the_table_says(name):
+    value = getattr(kt, name)
+    assert value.__module__ == f"keras_transformer.{kt._HOMES[name]}"
+    assert value.__doc__
+    assert name in dir(kt)
+
+
+def test_a_name_that_is_none():
+    with pytest.raises(AttributeError, match="no attribute 'Transfomer'"):
+        _ = kt.Transfomer
+
+
+def test_importing_costs_nothing():
+    heavy = "{'keras', 'tensorflow', 'numpy', 'sentencepiece', 'tyro'}"
+    code = f"import sys, keras_transformer; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("imports", ["import keras, keras_transformer", "import keras_transformer, keras"])
+def test_keras_loads_a_model_when_the_package_is_imported_and_nothing_else(imports, tmp_path):
+    model = kt.Transformer.from_preset("tiny", 300, num_encoder_layers=1, num_decoder_layers=1)
+    model.compile(kt.Adam(kt.CosineSchedule(1e-3, 10)), kt.LabelSmoothedCrossEntropy(), metrics=[kt.Perplexity()])
+    ids = np.ones((2, 3), "int32")
+    model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
+    model.save(tmp_path / "model.keras")
+    code = f"{imports}; model = keras.saving.load_model(sys.argv[1], safe_mode=True); print(type(model).__name__, "
+    code += "type(model.optimizer._learning_rate).__name__, type(model.loss).__name__)"
+    command = [sys.executable, "-c", "import sys; " + code, str(tmp_path / "model.keras")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == ["Transformer", "CosineSchedule", "LabelSmoothedCrossEntropy"], done.stderr
+    assert isinstance(keras.saving.load_model(tmp_path / "model.keras"), kt.Transformer)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.keras_internals import batch_specification, builds_without_reading, has_own_strategy
 from keras_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
 from keras_transformer.masks import padding_mask
 from keras_transformer.presets import preset_arguments
@@ -10,6 +11,11 @@ from keras_transformer.presets import preset_arguments
 TYINGS = ("three-way", "two-way", "none")
 
 
+def _batches_under_strategy(model, iterator):
+    return batch_specification(iterator) if iterator is not None and has_own_strategy(model) else None
+
+
+@builds_without_reading(_batches_under_strategy)
 @keras.saving.register_keras_serializable("keras_transformer")
 class Transformer(keras.Model):
     """The encoder-decoder of "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
@@ -284,20 +290,6 @@ class Transformer(keras.Model):
             training=False,
         )
         return scores[layer]
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """What Keras calls under a `tf.distribute` strategy, before `fit` and others, to make the metrics' variables.
-
-        To learn the shapes Keras reads a batch and averages it over the replicas: that fails where replicas hold
-        unequal numbers of rows, and uses up a batch of a pipeline that cannot be read twice. Its specification tells
-        the same.
-        """
-        if iterator is not None and self._distribute_strategy is not None:
-            specification = iterator.data_adapter.get_tf_dataset().element_spec
-            if all(hasattr(leaf, "shape") for leaf in keras.tree.flatten(specification)):  # not distributed already
-                with self.distribute_strategy.scope():
-                    return self._symbolic_build(data_batch=specification)
-        return super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def get_config(self):
         return {**self._config, "trainable": self.trainable}

@@ -133,6 +133,50 @@ def test_nothing_private_of_keras_or_tensorflow(module):
         assert not starts_with(name, ("keras.src", "tensorflow.python", "keras._tf_keras")), f"{module} imports {name}"
 
 
+def private_names(tree):
+    """Private names that a module reads as attributes, and those that it defines itself."""
+    read, defined = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            (read if isinstance(node.ctx, ast.Load) else defined).add(node.attr)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "set_untracked":
+            defined.add(node.args[1].value)
+    return {name for name in read if name.startswith("_") and not name.endswith("__")}, defined
+
+
+def test_private_names_of_keras_and_tensorflow_have_one_home():
+    """Every private attribute that the package reads is one that it defines, but in `keras_internals`."""
+    modules = {name: private_names(ast.parse(path.read_text("utf-8"))) for name, path in MODULES.items()}
+    own = set().union(*(defined for name, (_, defined) in modules.items() if name != "keras_internals"))
+    standard = {"_replace", "_asdict", "_exit"}  # of named tuples and of `os`
+    foreign = {name: read - own - standard for name, (read, _) in modules.items() if name != "keras_internals"}
+    assert not {name: read for name, read in foreign.items() if read}
+
+
+# Files to read between two ends, and what one can keep in mind at once. Tables of data are not counted.
+MAX_FUNCTION_LINES, MAX_MODULE_LINES, MAX_CORE_LINES, MAX_RECIPE_LINES = 60, 400, 1250, 250
+
+
+def long_functions(path):
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    sizes = {
+        n.name: n.end_lineno - n.lineno + 1
+        for n in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(n, functions)
+    }
+    return {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_sizes(module):
+    assert not long_functions(MODULES[module])
+    assert len(MODULES[module].read_text("utf-8").splitlines()) <= MAX_MODULE_LINES
+
+
 def test_scripts_are_no_packages():
     for folder in ("recipes", "export", "benchmarks", "tests"):
         assert not list((PACKAGE.parent / folder).rglob("__init__.py"))

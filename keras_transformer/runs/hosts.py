@@ -44,6 +44,7 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_transformer.keras_internals import reduction_name
 from keras_transformer.runs.resuming import StopOnSignal
 from keras_transformer.training.progress import steps_made
 
@@ -149,11 +150,7 @@ def describe(strategy):
     devices = ", ".join(strategy.extended.worker_devices)
     if strategy.num_replicas_in_sync == 1:
         return f"one replica, on {devices}"
-    # TensorFlow keeps both to itself.
-    reduction = type(strategy.extended._cross_device_ops).__name__
-    if reduction == "CollectiveAllReduce":
-        reduction += f" ({strategy.extended._communication_options.implementation.value})"
-    reduction = f"gradients are added up by {reduction}"
+    reduction = f"gradients are added up by {reduction_name(strategy)}"
     if not _is_multi_worker(strategy):
         return f"{strategy.num_replicas_in_sync} replicas in one process, on {devices}; {reduction}"
     resolver = strategy.cluster_resolver

@@ -1,11 +1,16 @@
 """A training step for `fit` that gives the same numbers on any number of replicas."""
 
-import contextlib
 import re
 
 import keras
 import tensorflow as tf
 
+from keras_transformer.keras_internals import (
+    build_for_fit,
+    builds_without_reading,
+    gradients_summed_already,
+    set_untracked,
+)
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 
 # What the message of the failed assertion is cut out with, see `TrainingModel.make_train_function`.
@@ -29,17 +34,12 @@ class _SkippedSteps(keras.metrics.Metric):
         return self.total + 0.0  # a copy: Keras keeps the result while training goes on counting
 
 
-@contextlib.contextmanager
-def _gradients_summed_already(optimizer):
-    """Keeps an optimizer from adding up the gradients of all replicas, which Keras has no switch for."""
-    # Past Keras's attribute tracking. It shadows the method of the class; `list` gives back the pairs unchanged.
-    object.__setattr__(optimizer, "_all_reduce_sum_gradients", list)
-    try:
-        yield
-    finally:
-        object.__delattr__(optimizer, "_all_reduce_sum_gradients")
+def _known_batches(model, iterator):
+    labels = model.output.shape[:-1]
+    return model.input, keras.KerasTensor(labels, "int32"), keras.KerasTensor(labels, "float32")
 
 
+@builds_without_reading(_known_batches)
 class TrainingModel(keras.Model):
     """Trains a model in `fit` with a step that is exact under `tf.distribute`.
 
@@ -110,9 +110,9 @@ class TrainingModel(keras.Model):
         self._compile_step = False
         self._evaluating = False
         # Past Keras's attribute tracking: as a weight or a layer each would change `weights`.
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "skipped_in_a_row", skipped_in_a_row)
-        object.__setattr__(self, "_step_metrics", step_metrics)
+        set_untracked(self, "model", model)
+        set_untracked(self, "skipped_in_a_row", skipped_in_a_row)
+        set_untracked(self, "_step_metrics", step_metrics)
 
     # === What Keras asks a model for ===
 
@@ -146,7 +146,7 @@ class TrainingModel(keras.Model):
             self._compile_step = bool(jit_compile)
             # Here and not in the first step: checkpoints need the optimizer's variables, and metrics must not make
             # theirs inside of a replica.
-            self._maybe_symbolic_build()
+            build_for_fit(self)
             for made, variables in (("optimizer", self.optimizer.variables), ("metrics", self.metrics_variables)):
                 for variable in variables:
                     if not self.distribute_strategy.extended.variable_created_in_scope(variable.value):
@@ -154,14 +154,6 @@ class TrainingModel(keras.Model):
                             f"`{made}` must be made inside of the scope of the model's strategy. "
                             f"Received: the variable {variable.path} made outside of it"
                         )
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would read a batch to learn the shapes; here they are known.
-        labels = self.output.shape[:-1]
-        with self.distribute_strategy.scope():
-            self._symbolic_build(
-                data_batch=(self.input, keras.KerasTensor(labels, "int32"), keras.KerasTensor(labels, "float32"))
-            )
 
     def evaluate(self, *args, **kwargs):
         """Evaluates as `keras.Model.evaluate` does."""
@@ -303,7 +295,7 @@ class TrainingModel(keras.Model):
         squares, finite = (strategy.experimental_local_results(value)[0] for value in (squares, finite))
 
         def apply():
-            with _gradients_summed_already(optimizer):
+            with gradients_summed_already(optimizer):
                 strategy.extended.call_for_each_replica(
                     lambda gradients: optimizer.apply(gradients, trainable_variables), args=(gradients,)
                 )

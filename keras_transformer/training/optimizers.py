@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.keras_internals import adam_moments
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Adam(keras.optimizers.Adam):
@@ -24,10 +26,9 @@ class Adam(keras.optimizers.Adam):
             return super().update_step(gradient, variable, learning_rate)
         import tensorflow as tf
 
-        index = self._get_variable_index(variable)
         handles = [
             (tensor.value if isinstance(tensor, keras.Variable) else tensor).handle
-            for tensor in (variable, self._momentums[index], self._velocities[index])
+            for tensor in (variable, *adam_moments(self, variable))
         ]
         dtype = keras.backend.standardize_dtype(variable.dtype)
         learning_rate, beta_1, beta_2, epsilon, step = (

@@ -548,13 +548,3 @@ def test_optimizer_and_metrics_belong_into_the_scope():
             arguments = {"optimizer": keras.optimizers.SGD(0.1), "loss": LabelSmoothedCrossEntropy(), name: value}
         with pytest.raises(ValueError, match=f"`{name}` must be made inside of the scope of the model's strategy"):
             training.compile(**arguments)
-
-
-def test_what_is_private_in_keras_is_there():
-    """With the minor version of Keras pinned, this tells what to look at when it moves."""
-    from keras.src.backend.tensorflow.optimizer import TFOptimizer
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
-    assert TensorFlowTrainer._maybe_symbolic_build
-    assert TensorFlowTrainer._symbolic_build
-    assert TFOptimizer._all_reduce_sum_gradients

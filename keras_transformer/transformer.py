@@ -1,14 +1,18 @@
 """The Transformer: a functional Keras model from ids to logits, and the same layers step by step."""
 
+import inspect
+
 import keras
 from keras import ops
 
 from keras_transformer.keras_internals import batch_specification, builds_without_reading, has_own_strategy
 from keras_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
+from keras_transformer.layers.transformer_layer import TransformerLayer
 from keras_transformer.masks import padding_mask
 from keras_transformer.presets import preset_arguments
 
 TYINGS = ("three-way", "two-way", "none")
+_LAYER_ARGUMENTS = [*list(inspect.signature(TransformerLayer).parameters)[:-1], "dtype"]  # without its `kwargs`
 
 
 def _batches_under_strategy(model, iterator):
@@ -21,7 +25,7 @@ class Transformer(keras.Model):
     """The encoder-decoder of "Attention Is All You Need", https://arxiv.org/abs/1706.03762.
 
     A functional `keras.Model`: `compile`, `fit`, `save` and load it as any other. Id 0 is padding in both inputs;
-    masks are made from the ids, once, here. All defaults are the paper's base model.
+    masks are made from the ids, once, by the embeddings. All defaults are the paper's base model.
 
     Shapes: B batch, S source positions, T target positions, V target vocabulary, D d_model.
 
@@ -81,67 +85,27 @@ class Transformer(keras.Model):
         name="transformer",
         trainable=True,
     ):
-        target_vocabulary_size = target_vocabulary_size or source_vocabulary_size
-        if tying not in TYINGS:
-            raise ValueError(f"`tying` must be one of {TYINGS}. Received: tying={tying!r}")
-        if tying == "three-way" and source_vocabulary_size != target_vocabulary_size:
-            raise ValueError(
-                "`tying='three-way'` shares one matrix, so both vocabularies must have one size. Received: "
-                f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
-            )
-        if num_heads < 1:
-            raise ValueError(f"`num_heads` must be positive. Received: num_heads={num_heads}")
-        if key_dim is None and d_model % num_heads:
-            raise ValueError(
-                "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
-                f"Received: d_model={d_model}, num_heads={num_heads}"
-            )
+        # The arguments are the configuration.
+        config = {name: value for name, value in locals().items() if name not in ("self", "__class__", "trainable")}
+        config["target_vocabulary_size"] = target_vocabulary_size or source_vocabulary_size
+        _check(**{name: config[name] for name in inspect.signature(_check).parameters})
 
         # === Layers ===
-        def embedding(vocabulary_size, name):
-            return PositionalEmbedding(
-                vocabulary_size,
-                d_model,
-                positions=positions,
-                max_length=max_length,
-                dropout=dropout if embedding_dropout is None else embedding_dropout,
-                dtype=dtype,
-                name=name,
-            )
-
-        layer_arguments = {
-            "num_heads": num_heads,
-            "feed_forward_dim": feed_forward_dim,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "activation": activation,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "norm_first": norm_first,
-            "use_attention_bias": use_attention_bias,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dtype": dtype,
-        }
-        if tying == "three-way":
-            source_embedding = target_embedding = embedding(source_vocabulary_size, "embedding")
-        else:
-            source_embedding = embedding(source_vocabulary_size, "source_embedding")
-            target_embedding = embedding(target_vocabulary_size, "target_embedding")
+        layer_arguments = {name: config[name] for name in _LAYER_ARGUMENTS}
+        source_embedding, target_embedding = _embeddings(config)
         encoder = Encoder(EncoderLayer(**layer_arguments), num_encoder_layers, dtype=dtype, name="encoder")
         decoder = Decoder(DecoderLayer(**layer_arguments), num_decoder_layers, dtype=dtype, name="decoder")
         output_dense = output_cast = None
         if tying == "none":
-            output_dense = keras.layers.Dense(target_vocabulary_size, use_bias=False, dtype=dtype, name="logits")
-            # A layer, because `ops.cast` would lose the implicit mask that the tied logits carry.
+            vocabulary_size = config["target_vocabulary_size"]
+            output_dense = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="logits")
+            # A layer, because `ops.cast` would lose the mask that the logits carry.
             output_cast = keras.layers.Activation("linear", dtype="float32", name="float32_logits")
 
-        # === Functional graph ===
+        # === Functional graph: the embeddings make the masks, from the ids, and they travel on with the vectors ===
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
         target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-        source_mask, target_mask = padding_mask(source_ids), padding_mask(target_ids)
-        memory = encoder(source_embedding(source_ids), mask=source_mask)
-        outputs = decoder(target_embedding(target_ids), memory, inputs_mask=target_mask, memory_mask=source_mask)
+        outputs = decoder(target_embedding(target_ids), encoder(source_embedding(source_ids)))
         super().__init__(
             inputs={"source_ids": source_ids, "target_ids": target_ids},
             outputs=_logits(outputs, target_embedding, output_dense, output_cast),
@@ -151,28 +115,15 @@ class Transformer(keras.Model):
         self.dtype_policy = encoder.dtype_policy  # tells `compile` whether the loss must be scaled
 
         # === Config ===
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.encoder = encoder
-        self.decoder = decoder
-        self.output_dense = output_dense
-        self.output_cast = output_cast
+        self.source_embedding, self.target_embedding = source_embedding, target_embedding
+        self.encoder, self.decoder = encoder, decoder
+        self.output_dense, self.output_cast = output_dense, output_cast
         self.max_length = max_length
         self.num_decoder_layers = num_decoder_layers
         self._config = {
-            "source_vocabulary_size": source_vocabulary_size,
-            "target_vocabulary_size": target_vocabulary_size,
-            "num_encoder_layers": num_encoder_layers,
-            "num_decoder_layers": num_decoder_layers,
-            "d_model": d_model,
-            **layer_arguments,
-            "embedding_dropout": embedding_dropout,
+            **config,
             "activation": keras.activations.serialize(keras.activations.get(activation)),
-            "positions": positions,
-            "max_length": max_length,
-            "tying": tying,
             "dtype": keras.dtype_policies.serialize(encoder.dtype_policy),
-            "name": name,
         }
 
     @classmethod
@@ -198,9 +149,8 @@ class Transformer(keras.Model):
         Returns:
             The memory [B, S, D] and the mask of its real tokens, boolean [B, S].
         """
-        mask = padding_mask(source_ids)
         vectors = self.source_embedding(source_ids, training=False)
-        return self.encoder(vectors, mask=mask, training=False), mask
+        return self.encoder(vectors, training=False), padding_mask(source_ids)
 
     def start_decoding(self, memory, max_length, num_hypotheses=None):
         """Prepare what `decode_step` needs: the projected memory and an empty cache.
@@ -279,16 +229,9 @@ class Transformer(keras.Model):
         Returns:
             float32 weights [B, H, T, S]. Padded source positions get none; the rows of padded targets mean nothing.
         """
-        target_ids = inputs["target_ids"]
-        memory, memory_mask = self.encode(inputs["source_ids"])
-        _, scores = self.decoder(
-            self.target_embedding(target_ids, training=False),
-            memory,
-            inputs_mask=padding_mask(target_ids),
-            memory_mask=memory_mask,
-            return_attention_scores=True,
-            training=False,
-        )
+        memory, _ = self.encode(inputs["source_ids"])
+        vectors = self.target_embedding(inputs["target_ids"], training=False)
+        _, scores = self.decoder(vectors, memory, return_attention_scores=True, training=False)
         return scores[layer]
 
     def get_config(self):
@@ -297,6 +240,43 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**config)
+
+
+def _check(source_vocabulary_size, target_vocabulary_size, d_model, num_heads, key_dim, tying):
+    """Raise a `ValueError` where arguments do not go together."""
+    if tying not in TYINGS:
+        raise ValueError(f"`tying` must be one of {TYINGS}. Received: tying={tying!r}")
+    if tying == "three-way" and source_vocabulary_size != target_vocabulary_size:
+        raise ValueError(
+            "`tying='three-way'` shares one matrix, so both vocabularies must have one size. Received: "
+            f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
+        )
+    if num_heads < 1:
+        raise ValueError(f"`num_heads` must be positive. Received: num_heads={num_heads}")
+    if key_dim is None and d_model % num_heads:
+        raise ValueError(
+            "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
+            f"Received: d_model={d_model}, num_heads={num_heads}"
+        )
+
+
+def _embeddings(config):
+    """The embeddings of source and target: one layer if all three matrices are one."""
+
+    def embedding(side, name):
+        return PositionalEmbedding(
+            config[f"{side}_vocabulary_size"],
+            config["d_model"],
+            positions=config["positions"],
+            max_length=config["max_length"],
+            dropout=config["dropout"] if config["embedding_dropout"] is None else config["embedding_dropout"],
+            dtype=config["dtype"],
+            name=name,
+        )
+
+    if config["tying"] == "three-way":
+        return (embedding("source", "embedding"),) * 2
+    return embedding("source", "source_embedding"), embedding("target", "target_embedding")
 
 
 def _logits(outputs, target_embedding, output_dense, output_cast):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.layers import PositionalEmbedding
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
 from keras_transformer.transformer import Transformer
 
@@ -358,6 +359,21 @@ def test_twenty_steps_in_mixed_precision(policy):
     for layer in model._flatten_layers(include_self=False):
         if not isinstance(layer, keras.layers.InputLayer | keras.layers.Activation) and layer.weights:
             assert layer.dtype_policy.name == policy, layer.path
+
+
+@pytest.mark.parametrize("tying", ["three-way", "none"])
+def test_the_masks_of_the_embeddings_are_the_only_ones(tying, monkeypatch):
+    """Without them, padding counts as text: in the encoder, in attention to the source, and in encoding by itself."""
+    model = make(tying=tying, **SHALLOW)
+    longer = {name: np.pad(ids, [[0, 0], [0, 3]]) for name, ids in INPUTS.items()}
+    length = INPUTS["target_ids"].shape[1]
+    np.testing.assert_allclose(model(longer)[:, :length], model(INPUTS), atol=1e-5)
+    memory = model.encode(INPUTS["source_ids"])[0]
+    monkeypatch.setattr(PositionalEmbedding, "compute_mask", lambda self, inputs, previous_mask: None)
+    blind = make(tying=tying, **SHALLOW)
+    blind.set_weights(model.get_weights())
+    assert np.abs(blind(longer)[:, :length] - model(INPUTS)).max() > 1e-3
+    assert np.abs(blind.encode(INPUTS["source_ids"])[0] - memory)[SOURCE != 0].max() > 1e-3
 
 
 def test_the_implicit_mask_of_the_logits_gives_one_loss_for_every_tying():

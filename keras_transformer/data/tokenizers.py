@@ -153,28 +153,12 @@ class Tokenizer:
         lines = [line for line in _sample(sentences, max_sentences, seed) if line.strip(_BLANKS)]
         if not lines:
             raise ValueError("sentences must hold text to train a tokenizer on. Received: no text")
-        writer = io.BytesIO()
-        with tempfile.TemporaryDirectory() as directory:
-            try:
-                sentencepiece.SentencePieceTrainer.train(
-                    sentence_iterator=iter(_training_lines(lines)),
-                    model_writer=writer,
-                    model_type="bpe",
-                    vocab_size=vocabulary_size,
-                    character_coverage=character_coverage,
-                    byte_fallback=True,
-                    pad_id=PAD_ID,
-                    unk_id=UNKNOWN_ID,
-                    bos_id=START_ID,
-                    eos_id=END_ID,
-                    unk_surface="\ufffd",
-                    num_threads=num_threads or os.cpu_count() or 1,
-                    minloglevel=2,
-                    **_normalization_options(normalization, Path(directory)),
-                )
-            except RuntimeError as error:
-                raise _vocabulary_error(vocabulary_size, error) from error
-        return cls(_canonical_model(writer.getvalue(), normalization))
+        options = {
+            "vocab_size": vocabulary_size,
+            "character_coverage": character_coverage,
+            "num_threads": num_threads or os.cpu_count() or 1,
+        }
+        return cls(_canonical_model(_trained_model(lines, normalization, options), normalization))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
@@ -210,10 +194,6 @@ class Tokenizer:
         last = self.vocabulary_size - 1
         ids = (min(max(int(token), 0), last) for token in ids)
         return self._processor.Decode([token for token in ids if token not in _SILENT_IDS])
-
-    def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
-        """Text of each row of ids."""
-        return [self.decode(ids) for ids in batch]
 
     @property
     def graph_tokenizer(self) -> tf_text.SentencepieceTokenizer:
@@ -298,6 +278,30 @@ def _valid_utf8(text: tf.Tensor) -> tf.Tensor:
 def _valid_unicode(text: str) -> str:
     # A str may hold lone surrogates, which have no UTF-8 form and which SentencePiece refuses.
     return _SURROGATES.sub("\ufffd", text)
+
+
+def _trained_model(lines: list[str], normalization: str, options: dict) -> bytes:
+    """A SentencePiece model of the lines, as the trainer writes it."""
+    writer = io.BytesIO()
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(_training_lines(lines)),
+                model_writer=writer,
+                model_type="bpe",
+                byte_fallback=True,
+                pad_id=PAD_ID,
+                unk_id=UNKNOWN_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                unk_surface="\ufffd",
+                minloglevel=2,
+                **options,
+                **_normalization_options(normalization, Path(directory)),
+            )
+        except RuntimeError as error:
+            raise _vocabulary_error(options["vocab_size"], error) from error
+    return writer.getvalue()
 
 
 def _sample(sentences: Iterable[str], max_sentences: int, seed: int) -> list[str]:

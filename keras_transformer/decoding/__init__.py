@@ -3,6 +3,7 @@
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.constrained_beam_search import ConstrainedBeamSearch
 from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.search import Search
 from keras_transformer.decoding.search_result import SearchResult
 
-__all__ = ["BeamSearch", "ConstrainedBeamSearch", "Sampling", "SearchResult"]
+__all__ = ["BeamSearch", "ConstrainedBeamSearch", "Sampling", "Search", "SearchResult"]

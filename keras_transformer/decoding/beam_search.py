@@ -5,31 +5,68 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer
 
-_IMPOSSIBLE = float("-inf")
+
+class Phrases(NamedTuple):
+    """What must appear in each row, see `ConstrainedBeamSearch`."""
+
+    ids: tf.Tensor  # int32 [B, C, P + 1]: the tokens of each phrase, then padding
+    lengths: tf.Tensor  # int32 [B, C]
+    twins: tf.Tensor  # bool [B, C, C]: whether the second phrase equals the first and stands before it
 
 
-class _State(NamedTuple):
+class RowInputs(NamedTuple):
+    """What a step reads of the rows and never changes; None for what was not given."""
+
+    max_lengths: tf.Tensor  # int32 [B]
+    length_penalties: tf.Tensor  # float32 [B]
+    prefix_ids: tf.Tensor | None  # int32 [B, P]
+    min_lengths: tf.Tensor | None  # int32 [B]
+    source_mask: tf.Tensor | None  # bool [B, S]
+    phrases: Phrases | None
+
+
+class State(NamedTuple):
+    """The state of the loop. Of H live hypotheses, K are in each bank; plain search has one bank."""
+
     index: tf.Tensor  # int32 []: number of steps taken
     settled: tf.Tensor  # bool [B]: rows whose result no further step can change
-    # Live hypotheses, best first; one that does not exist has a total of -inf.
-    last_ids: tf.Tensor  # int32 [B, K]: what the next step reads
-    ids: tf.Tensor  # int32 [B, K, L]
-    ancestry: tf.Tensor  # int32 [B, K, L]: the slot that each position of a hypothesis was in, -1 where there is none
-    totals: tf.Tensor  # float32 [B, K]: what the search adds up
-    log_probabilities: tf.Tensor  # float32 [B, K]: what the model says; differs under a repetition penalty only
-    coverage: object  # float32 [B, K, S]: attention that each source position got; () without a penalty
+    # Live hypotheses, in each bank best first; one that does not exist has a total of -inf.
+    last_ids: tf.Tensor  # int32 [B, H]: what the next step reads
+    ids: tf.Tensor  # int32 [B, H, L]
+    ancestry: tf.Tensor  # int32 [B, H, L]: the slot that each position of a hypothesis was in, -1 where there is none
+    totals: tf.Tensor  # float32 [B, H]: what the search adds up
+    log_probabilities: tf.Tensor  # float32 [B, H]: what the model says; differs under a repetition penalty only
+    coverage: object  # float32 [B, H, S]: attention that each source position got; () without a penalty
+    # With banks, else ():
+    progress: object  # int32 [B, H, C]: how many of each phrase's tokens are covered
+    texts: object  # int32 [B, H]: a number for the ids; two slots have the same if, and only if, their ids are equal
     # Finished hypotheses, best first; one that does not exist has a score of -inf.
     finished_ids: tf.Tensor  # int32 [B, N, L]
     finished_lengths: tf.Tensor  # int32 [B, N]
     finished_log_probabilities: tf.Tensor  # float32 [B, N]
     finished_scores: tf.Tensor  # float32 [B, N]
     cache: object  # nested tensors that belong to the next-token function
+
+
+class Continuations(NamedTuple):
+    """Hypotheses one token longer: M of each row, or of each bank, best first; [B, M] or [B, banks, M]."""
+
+    totals: tf.Tensor  # float32
+    parents: tf.Tensor  # int32: the slot of the hypothesis that is continued
+    tokens: tf.Tensor  # int32: what by
+    log_probabilities: object = ()  # float32
+    progress: object = ()  # int32 [.., C], with banks
+    texts: object = ()  # int32, with banks
+
+    def take(self, chosen):
+        """Those at some places of the last dimension but the phrases'."""
+        return tf.nest.map_structure(lambda values: tf.gather(values, chosen, batch_dims=chosen.shape.rank - 1), self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +125,22 @@ class BeamSearch(Constraints):
         """Number of hypotheses that the next-token function is asked for, K."""
         return self.beam_size
 
+    @property
+    def needs_attention(self):
+        """Whether the next-token function must return attention."""
+        return self.coverage_penalty > 0
+
+    @property
+    def needs_seeds(self):
+        """Whether the search draws random numbers."""
+        return False
+
+    def containing(self, num_phrase_tokens):
+        """The search for sequences that contain phrases of so many tokens in all; see `ConstrainedBeamSearch`."""
+        from keras_transformer.decoding.constrained_beam_search import ConstrainedBeamSearch
+
+        return ConstrainedBeamSearch(**dataclasses.asdict(self), num_constraint_tokens=num_phrase_tokens)
+
     @tf.autograph.experimental.do_not_convert
     def __call__(
         self,
@@ -105,6 +158,7 @@ class BeamSearch(Constraints):
         grow_cache=None,
         block_length=None,
         source_mask=None,
+        constraint_ids=None,
     ):
         """Search.
 
@@ -134,112 +188,149 @@ class BeamSearch(Constraints):
             block_length: number of positions that the cache grows by; comes with `grow_cache`.
             source_mask: boolean [B, S], the source's real tokens; required by a coverage penalty.
 
+            constraint_ids: for a `ConstrainedBeamSearch`.
+
         Returns:
             A `SearchResult`, best hypothesis first.
         """
-        beam_size, num_hypotheses = self.beam_size, self.num_hypotheses
-        if bool(self.coverage_penalty) != (source_mask is not None):
+        if self.needs_attention != (source_mask is not None):
             raise ValueError("`source_mask` must be given with a coverage penalty, and only with one.")
-        batch_size = tf.shape(max_lengths)[0]
+        max_lengths, max_length, num_steps = search_limits(max_lengths, max_length, grow_cache, block_length)
         if length_penalties is None:
-            length_penalties = tf.fill([batch_size], tf.cast(self.length_penalty, tf.float32))
-        max_lengths, max_length, width = search_limits(max_lengths, max_length, grow_cache, block_length)
-        beam = tf.range(beam_size)
+            length_penalties = tf.fill(tf.shape(max_lengths), tf.cast(self.length_penalty, tf.float32))
+        phrases = self._phrases(constraint_ids, padding_id)
+        rows = RowInputs(max_lengths, length_penalties, prefix_ids, min_lengths, source_mask, phrases)
+        special = SpecialIds(start_id, end_id, padding_id)
 
-        def step(state, room, row_inputs):
-            max_lengths, alphas = row_inputs["max_lengths"], row_inputs["length_penalties"]
-            source_mask = row_inputs.get("source_mask")
-            # === The model ===
-            here = tf.range(width) == state.index  # [L]
-            ancestry = tf.where(here, beam[:, None], state.ancestry)  # [B, K, L]
-            logits, cache, *attention = next_logits(state.last_ids, state.cache, state.index, ancestry[:, :, :room])
-            if bool(attention) != (source_mask is not None):
-                raise ValueError("`next_logits` must return attention with a coverage penalty, and only with one.")
-            coverage = state.coverage + attention[0] if attention else state.coverage  # [B, K, S]
+        def step(state, room, rows):
+            return self._step(next_logits, state, room, rows, special)
 
-            # === The 2K best continuations, best first ===
-            guiding = self._penalize(logits, state.ids, state.index)  # [B, K, V]
-            best, tokens = self._best(  # [B, K, C]
-                guiding,
-                2 * beam_size,
-                state.ids,
-                state.index,
-                row_inputs.get("prefix_ids"),
-                row_inputs.get("min_lengths"),
-                start_id=start_id,
-                end_id=end_id,
-                padding_id=padding_id,
-            )
-            totals, parents, tokens = self._continue(state.totals, best, tokens)  # [B, 2K]
-            log_probabilities = totals
-            if guiding is not logits:
-                log_probabilities = self._add_log_probabilities(state.log_probabilities, logits, parents, tokens)
-            ids = tf.where(here, tokens[:, :, None], tf.gather(state.ids, parents, batch_dims=1))  # [B, 2K, L]
-            ends = tokens == end_id  # [B, 2K]
+        state = run_blocks(
+            step, self._start(cache, rows, num_steps, special), num_steps, grow_cache, block_length, rows
+        )
+        return self._result(self._fillers(state), rows, padding_id, max_length)
 
-            # === Finished hypotheses: those that end among the first K join them ===
-            active = ~state.settled  # [B]
-            length = state.index + 1
-            scores = totals / length_penalty(length, alphas)[:, None]
-            if attention:
-                scores += self._coverage_score(tf.gather(coverage, parents, batch_dims=1), source_mask)
-            scores = tf.where(ends & active[:, None], scores, _IMPOSSIBLE)[:, :beam_size]  # [B, K]
-            state = self._finish(state, scores, log_probabilities[:, :beam_size], ids[:, :beam_size])
+    # === The steps of a step ===
 
-            # === Live hypotheses: the K best that do not end ===
-            totals, chosen = tf.math.top_k(tf.where(ends, _IMPOSSIBLE, totals), beam_size)  # [B, K]
-            parents = tf.gather(parents, chosen, batch_dims=1)
-            # A settled row keeps its live hypotheses as they were: its result may need them.
-            ids = tf.where(active[:, None, None], tf.gather(ids, chosen, batch_dims=1), state.ids)
-            totals = tf.where(active[:, None], totals, state.totals)
-            log_probabilities = tf.gather(log_probabilities, chosen, batch_dims=1)
-            log_probabilities = tf.where(active[:, None], log_probabilities, state.log_probabilities)
-            if attention:
-                kept_coverage = tf.gather(coverage, parents, batch_dims=1)
-                coverage = tf.where(active[:, None, None], kept_coverage, state.coverage)
+    def _phrases(self, constraint_ids, padding_id):
+        """What each row must contain; nothing without banks."""
+        if constraint_ids is not None:
+            raise ValueError("`constraint_ids` need a `ConstrainedBeamSearch`. Received: a `BeamSearch`")
 
-            best_live = best_possible_score(totals[:, 0], length, max_lengths, alphas)  # [B]
-            beaten = state.finished_scores[:, -1] >= best_live
-            if beam_size == 1:
-                beaten |= state.finished_scores[:, 0] > _IMPOSSIBLE
-            return state._replace(
-                index=length,
-                settled=state.settled | beaten | (length >= max_lengths),
-                last_ids=tf.gather(tokens, chosen, batch_dims=1),
-                ids=ids,
-                ancestry=tf.gather(ancestry, parents, batch_dims=1),
-                totals=totals,
-                log_probabilities=log_probabilities,
-                coverage=coverage,
-                cache=cache,
-            )
-
-        start = _State(
+    def _start(self, cache, rows, num_steps, special):
+        """The state before the first step."""
+        batch_size, num_live, num_hypotheses = tf.shape(rows.max_lengths)[0], self.width, self.num_hypotheses
+        coverage = ()
+        if rows.source_mask is not None:
+            coverage = tf.zeros([batch_size, num_live, tf.shape(rows.source_mask)[1]])
+        return State(
             index=tf.constant(0),
-            settled=max_lengths <= 0,
-            last_ids=tf.fill([batch_size, beam_size], start_id),
-            ids=tf.fill([batch_size, beam_size, width], padding_id),
-            ancestry=tf.fill([batch_size, beam_size, width], -1),
+            settled=rows.max_lengths <= 0,
+            last_ids=tf.fill([batch_size, num_live], special.start),
+            ids=tf.fill([batch_size, num_live, num_steps], special.padding),
+            ancestry=tf.fill([batch_size, num_live, num_steps], -1),
             # All hypotheses would begin alike, so there is one at first.
-            totals=tf.tile([[0.0] + [_IMPOSSIBLE] * (beam_size - 1)], [batch_size, 1]),
-            log_probabilities=tf.zeros([batch_size, beam_size]),
-            coverage=() if source_mask is None else tf.zeros([batch_size, beam_size, tf.shape(source_mask)[1]]),
-            finished_ids=tf.fill([batch_size, num_hypotheses, width], padding_id),
+            totals=tf.tile([[0.0] + [IMPOSSIBLE] * (num_live - 1)], [batch_size, 1]),
+            log_probabilities=tf.zeros([batch_size, num_live]),
+            coverage=coverage,
+            progress=(),
+            texts=(),
+            finished_ids=tf.fill([batch_size, num_hypotheses, num_steps], special.padding),
             finished_lengths=tf.zeros([batch_size, num_hypotheses], tf.int32),
-            finished_log_probabilities=tf.fill([batch_size, num_hypotheses], _IMPOSSIBLE),
-            finished_scores=tf.fill([batch_size, num_hypotheses], _IMPOSSIBLE),
+            finished_log_probabilities=tf.fill([batch_size, num_hypotheses], IMPOSSIBLE),
+            finished_scores=tf.fill([batch_size, num_hypotheses], IMPOSSIBLE),
             cache=cache,
         )
-        row_inputs = {
-            "max_lengths": max_lengths,
-            "length_penalties": length_penalties,
-            "prefix_ids": prefix_ids,
-            "min_lengths": min_lengths,
-            "source_mask": source_mask,
+
+    def _step(self, next_logits, state, room, rows, special):
+        """The state with all hypotheses one token longer."""
+        length = state.index + 1
+        ancestry, logits, cache, coverage = self._look(next_logits, state, room, rows)
+        found = self._continuations(state, logits, rows, special)
+        here = tf.range(_size(state.ids, 2)) == state.index  # [L]
+
+        def write(found):
+            return tf.where(here, found.tokens[:, :, None], tf.gather(state.ids, found.parents, batch_dims=1))
+
+        # === Finished hypotheses: those that end among the first K join them ===
+        ending = self._ending(found, rows)  # [B, K]
+        scores = ending.totals / length_penalty(length, rows.length_penalties)[:, None]
+        if self.needs_attention:
+            scores += self._coverage_score(tf.gather(coverage, ending.parents, batch_dims=1), rows.source_mask)
+        ends = (ending.tokens == special.end) & ~state.settled[:, None]
+        finished = self._finish(state, tf.where(ends, scores, IMPOSSIBLE), ending.log_probabilities, write(ending))
+
+        # === Live hypotheses: the K best of each bank that do not end ===
+        live = self._living(found, special)  # [B, H]
+        if self.needs_attention:
+            coverage = tf.gather(coverage, live.parents, batch_dims=1)
+        # A settled row keeps its live hypotheses as they were: its result may need them.
+        kept = {
+            "ids": write(live),
+            "totals": live.totals,
+            "log_probabilities": live.log_probabilities,
+            "coverage": coverage,
+            "texts": live.texts,
         }
-        row_inputs = {name: rows for name, rows in row_inputs.items() if rows is not None}
-        end = run_blocks(step, start, width, grow_cache, block_length, row_inputs)
-        return self._result(end, max_lengths, length_penalties, source_mask, padding_id, max_length)
+        kept = {name: _where_active(state.settled, new, getattr(state, name)) for name, new in kept.items()}
+        return finished._replace(
+            index=length,
+            settled=self._settled(finished, kept["totals"], length, rows),
+            last_ids=live.tokens,
+            ancestry=tf.gather(ancestry, live.parents, batch_dims=1),
+            progress=live.progress,
+            cache=cache,
+            **kept,
+        )
+
+    def _look(self, next_logits, state, room, rows):
+        """Ask for the next tokens: `(ancestry [B, H, L], logits [B, H, V], cache, coverage [B, H, S] or ())`."""
+        here = tf.range(_size(state.ids, 2)) == state.index  # [L]
+        ancestry = tf.where(here, tf.range(self.width)[:, None], state.ancestry)
+        logits, cache, *attention = next_logits(state.last_ids, state.cache, state.index, ancestry[:, :, :room])
+        if bool(attention) != self.needs_attention:
+            raise ValueError("`next_logits` must return attention with a coverage penalty, and only with one.")
+        return ancestry, logits, cache, state.coverage + attention[0] if attention else ()
+
+    def _continuations(self, state, logits, rows, special):
+        """The 2K best continuations, [B, 2K]."""
+        guiding = self._penalize(logits, state.ids, state.index)  # [B, K, V]
+        best, tokens = self._best(  # [B, K, C]
+            guiding, 2 * self.beam_size, state.ids, state.index, special, rows.prefix_ids, rows.min_lengths
+        )
+        found = self._continue(state.totals, best, tokens)
+        return self._with_log_probabilities(found, state, logits, guiding)
+
+    def _ending(self, found, rows):
+        """Those of the continuations that may finish, if they end: the first K."""
+        return tf.nest.map_structure(lambda values: values[:, : self.beam_size], found)
+
+    def _living(self, found, special):
+        """Those that live on: the K best that do not end."""
+        totals = tf.where(found.tokens == special.end, IMPOSSIBLE, found.totals)
+        totals, chosen = tf.math.top_k(totals, self.beam_size)  # [B, K]
+        return found.take(chosen)._replace(totals=totals)
+
+    def _settled(self, state, totals, length, rows):
+        """Whether no further step can change a row's result, [B]."""
+        best_live = self._best_live(totals)  # [B]
+        best_live = best_possible_score(best_live, length, rows.max_lengths, rows.length_penalties)
+        beaten = state.finished_scores[:, -1] >= best_live
+        if self.beam_size == 1:
+            beaten |= self._stops_at_first_end(rows) & (state.finished_scores[:, 0] > IMPOSSIBLE)
+        return state.settled | beaten | (length >= rows.max_lengths)
+
+    def _best_live(self, totals):
+        """The greatest total of the live hypotheses, [B]; the first one's, as they stand best first."""
+        return totals[:, 0]
+
+    def _stops_at_first_end(self, rows):
+        """Whether the first end mark settles a row that has a beam of one, as greedy search defines."""
+        return True
+
+    def _fillers(self, state):
+        """The state with the live hypotheses in the order in which they fill places that finished ones leave empty."""
+        return state
 
     def _continue(self, totals, best, tokens):
         """The 2K best continuations of K live hypotheses, best first.
@@ -250,7 +341,7 @@ class BeamSearch(Constraints):
             tokens: int32 [B, K, C], what they are continued by.
 
         Returns:
-            `(totals, parents, tokens)`, each [B, 2K].
+            `Continuations` [B, 2K].
         """
         beam_size, num_candidates = self.beam_size, best.shape[-1]
         # A log-probability is at most 0, so no rounding makes a total greater than its parent's, which the stopping
@@ -258,14 +349,18 @@ class BeamSearch(Constraints):
         totals = tf.reshape(totals[:, :, None] + best, [-1, beam_size * num_candidates])  # [B, K C]
         totals, chosen = tf.math.top_k(totals, min(2, num_candidates) * beam_size)  # [B, 2K]
         tokens = tf.gather(tf.reshape(tokens, [-1, beam_size * num_candidates]), chosen, batch_dims=1)
-        return totals, chosen // num_candidates, tokens
+        return Continuations(totals, chosen // num_candidates, tokens)
 
-    def _add_log_probabilities(self, log_probabilities, logits, parents, tokens):
-        """The model's log-probabilities [B, M] of continuations of hypotheses that had these [B, K]."""
+    def _with_log_probabilities(self, found, state, logits, guiding):
+        """The continuations with the model's log-probabilities, which differ from the totals under a penalty only."""
+        if guiding is logits:
+            return found._replace(log_probabilities=found.totals)
         size = logits.shape[-1]
-        flat = tf.reshape(logits, [-1, logits.shape[1] * size])  # [B, K V]
-        before = tf.gather(log_probabilities - log_normalizer(logits), parents, batch_dims=1)
-        return before + tf.gather(flat, parents * size + tokens, batch_dims=1)
+        flat = tf.reshape(logits, [-1, logits.shape[1] * size])  # [B, H V]
+        before = tf.gather(state.log_probabilities - log_normalizer(logits), found.parents, batch_dims=1)
+        return found._replace(
+            log_probabilities=before + tf.gather(flat, found.parents * size + found.tokens, batch_dims=1)
+        )
 
     def _finish(self, state, scores, log_probabilities, ids):
         """The state with new hypotheses among the finished ones, of which the N best stay.
@@ -287,18 +382,18 @@ class BeamSearch(Constraints):
             finished_scores=finished_scores,
         )
 
-    def _result(self, end, max_lengths, length_penalties, source_mask, padding_id, max_length):
+    def _result(self, end, rows, padding_id, max_length):
         """The result of the last state: finished hypotheses first, then the live ones."""
         num_hypotheses = self.num_hypotheses
-        num_finished = tf.reduce_sum(tf.cast(end.finished_scores > _IMPOSSIBLE, tf.int32), 1, keepdims=True)  # [B, 1]
+        num_finished = tf.reduce_sum(tf.cast(end.finished_scores > IMPOSSIBLE, tf.int32), 1, keepdims=True)  # [B, 1]
         place = tf.range(num_hypotheses)  # [N]
         finished = place < num_finished  # [B, N]
         chosen = tf.where(finished, place, num_hypotheses + place - num_finished)  # [B, N]
-        exists = end.totals > _IMPOSSIBLE  # [B, K]
-        lengths = tf.where(exists, max_lengths[:, None], 0)
-        scores = end.totals / length_penalty(max_lengths, length_penalties)[:, None]
-        if source_mask is not None:
-            scores += self._coverage_score(end.coverage, source_mask)
+        exists = end.totals > IMPOSSIBLE  # [B, K]
+        lengths = tf.where(exists, rows.max_lengths[:, None], 0)
+        scores = end.totals / length_penalty(rows.max_lengths, rows.length_penalties)[:, None]
+        if self.needs_attention:
+            scores += self._coverage_score(end.coverage, rows.source_mask)
 
         def rank(finished, live):
             return tf.gather(tf.concat([finished, live], 1), chosen, batch_dims=1)
@@ -306,9 +401,7 @@ class BeamSearch(Constraints):
         return SearchResult(
             ids=rank(end.finished_ids, tf.where(exists[:, :, None], end.ids, padding_id))[:, :, :max_length],
             lengths=rank(end.finished_lengths, lengths),
-            log_probabilities=rank(
-                end.finished_log_probabilities, tf.where(exists, end.log_probabilities, _IMPOSSIBLE)
-            ),
+            log_probabilities=rank(end.finished_log_probabilities, tf.where(exists, end.log_probabilities, IMPOSSIBLE)),
             scores=rank(end.finished_scores, scores),
             finished=finished,
         )
@@ -317,3 +410,18 @@ class BeamSearch(Constraints):
         """GNMT's coverage penalty of [B, K', S] attention, [B, K']: beta times the logarithms of what lacks."""
         lacking = tf.math.log(tf.clip_by_value(coverage, 1e-9, 1.0))
         return self.coverage_penalty * tf.reduce_sum(tf.where(source_mask[:, None], lacking, 0.0), axis=2)
+
+
+def _size(tensor, axis):
+    """The size of a dimension: static if it is known."""
+    size = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if size is None else size
+
+
+def _where_active(settled, new, old):
+    """What is new where a row is not settled; `()` for what is not there."""
+
+    def choose(new, old):
+        return tf.where(tf.reshape(settled, [-1] + [1] * (new.shape.rank - 1)), old, new)
+
+    return tf.nest.map_structure(choose, new, old)

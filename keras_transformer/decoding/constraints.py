@@ -1,15 +1,24 @@
 """What a search may not write: options that every search shares."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.decoding.top_k import log_normalizer, top_k
 
-_IMPOSSIBLE = float("-inf")
+IMPOSSIBLE = float("-inf")
 # As many forbidden tokens at most are sought out among the best, rather than marked in all logits.
 _FEW = 16
+
+
+class SpecialIds(NamedTuple):
+    """The ids that a search gives a meaning to."""
+
+    start: int
+    end: int
+    padding: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,21 +73,21 @@ class Constraints:
         penalized = tf.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
         return tf.where(seen > 0, penalized, logits)
 
-    def _forbid(self, logits, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id):
+    def _forbid(self, logits, ids, index, special, prefix_ids, min_lengths=None):
         """The logits with minus infinity for all that may not come next, [B, K, V]."""
         size = logits.shape[-1]
         never = np.zeros([size], "float32")
-        never[self._never(size, start_id=start_id, end_id=end_id, padding_id=padding_id)] = _IMPOSSIBLE
+        never[self._never(size, special)] = IMPOSSIBLE
         allowed = logits + never
         too_short = self._too_short(index, min_lengths)
         if too_short is not None:
-            allowed = tf.where(too_short & (tf.range(size) == end_id), _IMPOSSIBLE, allowed)
+            allowed = tf.where(too_short & (tf.range(size) == special.end), IMPOSSIBLE, allowed)
         if self.no_repeat_ngram_size:
             allowed = _forbid_repeated_ngrams(allowed, ids, index, self.no_repeat_ngram_size)
         if prefix_ids is not None:
-            wanted = prefix_token(prefix_ids, index, padding_id)[:, None, None]  # [B, 1, 1]
-            forced = tf.where(tf.range(size) == wanted, logits, _IMPOSSIBLE)  # [B, K, V]
-            allowed = tf.where(wanted == padding_id, allowed, forced)
+            wanted = prefix_token(prefix_ids, index, special.padding)[:, None, None]  # [B, 1, 1]
+            forced = tf.where(tf.range(size) == wanted, logits, IMPOSSIBLE)  # [B, K, V]
+            allowed = tf.where(wanted == special.padding, allowed, forced)
         return allowed
 
     def _too_short(self, index, min_lengths):
@@ -87,33 +96,32 @@ class Constraints:
             return index < min_lengths[:, None, None]
         return index < self.min_length if self.min_length else None
 
-    def _never(self, size, *, start_id, end_id, padding_id):
+    def _never(self, size, special):
         """The tokens that are never written, a list."""
         for token in self.blocked_ids:
-            if token >= size or token == end_id:
+            if token >= size or token == special.end:
                 raise ValueError(
                     f"`blocked_ids` must lie in the vocabulary of {size} and spare the end id. Received: {token}"
                 )
-        return sorted({padding_id, start_id, *self.blocked_ids})
+        return sorted({special.padding, special.start, *self.blocked_ids})
 
-    def _best(self, logits, num_tokens, ids, index, prefix_ids, min_lengths=None, *, start_id, end_id, padding_id):
+    def _best(self, logits, num_tokens, ids, index, special, prefix_ids, min_lengths=None):
         """The best `num_tokens` allowed tokens of each hypothesis, perhaps among a few that are not.
 
         Args:
             logits: float32 [B, K, V], as `_penalize` gives them.
             num_tokens: number of tokens; no more than the vocabulary has are returned.
-            ids, index, prefix_ids, min_lengths, start_id, end_id, padding_id: as for `_forbid`.
+            ids, index, special, prefix_ids, min_lengths: as for `_forbid`.
 
         Returns:
             `(log_probabilities, tokens)`, each [B, K, C]; minus infinity marks a token that is forbidden.
         """
         size = logits.shape[-1]
-        special = {"start_id": start_id, "end_id": end_id, "padding_id": padding_id}
-        forbidden = self._never(size, **special)
+        forbidden = self._never(size, special)
         too_short = self._too_short(index, min_lengths)
         num_forbidden = len(forbidden) + (too_short is not None)
         if prefix_ids is not None or self.no_repeat_ngram_size or num_forbidden > _FEW:
-            allowed = self._forbid(logits, ids, index, prefix_ids, min_lengths, **special)
+            allowed = self._forbid(logits, ids, index, special, prefix_ids, min_lengths)
             best, tokens = top_k(allowed, min(num_tokens, size))
             return best - log_normalizer(logits)[:, :, None], tokens
 
@@ -125,8 +133,8 @@ class Constraints:
         log_probabilities = best - (best[:, :, :1] - tf.math.log(top))
         refused = tf.reduce_any(tokens[..., None] == forbidden, axis=-1)
         if too_short is not None:
-            refused |= (tokens == end_id) & too_short
-        return tf.where(refused, _IMPOSSIBLE, log_probabilities), tokens
+            refused |= (tokens == special.end) & too_short
+        return tf.where(refused, IMPOSSIBLE, log_probabilities), tokens
 
 
 def prefix_token(prefix_ids, index, padding_id):
@@ -153,5 +161,5 @@ def _forbid_repeated_ngrams(logits, ids, index, size):
         completes &= padded[:, :, offset : offset + length] == last[:, :, None]
     tokens = padded[:, :, size - 1 : size - 1 + length]  # [B, K, L]
     return tf.tensor_scatter_nd_min(
-        logits, _places(tf.maximum(tokens, 0)), tf.where(completes, _IMPOSSIBLE, float("inf"))
+        logits, _places(tf.maximum(tokens, 0)), tf.where(completes, IMPOSSIBLE, float("inf"))
     )

@@ -40,34 +40,19 @@ def run_blocks(step, state, max_length, grow_cache, block_length, row_inputs):
             as it was.
         max_length: the number of steps at most; a multiple of `block_length`, if there is one.
         grow_cache, block_length: as for `BeamSearch`.
-        row_inputs: nested tensors, their first dimension the rows, that a step reads and never changes.
+        row_inputs: nested tensors (or None), their first dimension the rows, that a step reads and never changes.
 
     Returns:
         The last state, of all rows; its cache is of no use.
     """
-    make = type(state)
-
-    def run(state, room, inputs):
-        def unsettled(*state):
-            state = make(*state)
-            return (state.index < room) & ~tf.reduce_all(state.settled)
-
-        def body(*before):
-            before = make(*before)
-            after = step(before, room, inputs)
-            tf.nest.map_structure(lambda one, two: two.set_shape(one.shape), before, after)
-            return after
-
-        return make(*tf.while_loop(unsettled, body, state))
-
     if grow_cache is None:
-        return run(state, max_length, row_inputs)
+        return _run(step, state, max_length, row_inputs)
 
     def run_block(rows, live, results):
         rows, live = _leave_out_settled(rows, live)
-        inputs = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), row_inputs)
+        inputs = tf.nest.map_structure(lambda tensor: None if tensor is None else tf.gather(tensor, rows), row_inputs)
         live = live._replace(cache=grow_cache(live.cache))
-        live = run(live, live.index + block_length, inputs)
+        live = _run(step, live, live.index + block_length, inputs)
 
         def put_back(every, some):
             return tf.tensor_scatter_nd_update(every, rows[:, None], some) if some.shape.rank else some
@@ -77,18 +62,37 @@ def run_blocks(step, state, max_length, grow_cache, block_length, row_inputs):
     def unsettled(rows, live, results):
         return ~tf.reduce_all(live.settled)
 
-    def loosened(before, after=None):
-        sizes = zip(before.shape, before.shape if after is None else after.shape, strict=True)
-        sizes = [one if one == two else None for one, two in sizes]
-        return tf.TensorShape([None, *sizes[1:]] if sizes else [])
-
     rows = tf.range(tf.shape(state.settled)[0])
     results = state._replace(cache=())
-    live_shapes = tf.nest.map_structure(loosened, results)._replace(
-        cache=tf.nest.map_structure(loosened, state.cache, grow_cache(state.cache))
+    live_shapes = tf.nest.map_structure(_loosened, results)._replace(
+        cache=tf.nest.map_structure(_loosened, state.cache, grow_cache(state.cache))
     )
     shapes = (tf.TensorShape([None]), live_shapes, tf.nest.map_structure(lambda tensor: tensor.shape, results))
     return tf.while_loop(unsettled, run_block, (rows, state, results), shape_invariants=shapes)[2]
+
+
+def _run(step, state, room, inputs):
+    """Take steps while the cache has room and a row is not settled."""
+    make = type(state)
+
+    def unsettled(*state):
+        state = make(*state)
+        return (state.index < room) & ~tf.reduce_all(state.settled)
+
+    def body(*before):
+        before = make(*before)
+        after = step(before, room, inputs)
+        tf.nest.map_structure(lambda one, two: two.set_shape(one.shape), before, after)
+        return after
+
+    return make(*tf.while_loop(unsettled, body, state))
+
+
+def _loosened(before, after=None):
+    """The shape of a tensor that may have fewer rows later, and other sizes where it differs from `after`."""
+    sizes = zip(before.shape, before.shape if after is None else after.shape, strict=True)
+    sizes = [one if one == two else None for one, two in sizes]
+    return tf.TensorShape([None, *sizes[1:]] if sizes else [])
 
 
 def _leave_out_settled(rows, state):

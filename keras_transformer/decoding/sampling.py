@@ -6,18 +6,25 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.random_numbers import uniform
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer, top_k
 
-_IMPOSSIBLE = float("-inf")
 # A trained model's nucleus mostly lies within this many tokens, which are much faster to find than a whole order.
 _HEAD = 64
 # Columns of a block, when a place in wide rows is looked for; below so many blocks of them there is no gain.
 _BLOCK = 128
 _FEW_BLOCKS = 8
+
+
+class _RowInputs(NamedTuple):
+    """What a step reads of the rows and never changes."""
+
+    max_lengths: tf.Tensor  # int32 [B]
+    random: tf.Tensor  # float32 [B, N, L]
+    prefix_ids: tf.Tensor | None  # int32 [B, P]
 
 
 class _State(NamedTuple):
@@ -92,6 +99,24 @@ class Sampling(Constraints):
         """Number of hypotheses that the next-token function is asked for, N."""
         return self.num_hypotheses
 
+    @property
+    def needs_attention(self):
+        """Whether the next-token function must return attention."""
+        return False
+
+    @property
+    def needs_seeds(self):
+        """Whether the search draws random numbers."""
+        return True
+
+    def containing(self, num_phrase_tokens):
+        """There is no sampling of sequences that contain phrases.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"`constraints` need a `BeamSearch`. Received: search={self}")
+
     @tf.autograph.experimental.do_not_convert
     def __call__(
         self,
@@ -131,72 +156,73 @@ class Sampling(Constraints):
         Returns:
             A `SearchResult`, samples in the order drawn.
         """
-        num_samples = self.num_hypotheses
         seeds = tf.convert_to_tensor(seeds)
         if seeds.dtype != tf.int32 or not seeds.shape.is_compatible_with([max_lengths.shape[0], 2]):
             raise ValueError(
                 "`seeds` must be int32 and two numbers for each row. "
                 f"Received: seeds of shape {seeds.shape} and dtype {seeds.dtype.name}"
             )
-        batch_size = tf.shape(max_lengths)[0]
-        max_lengths, max_length, width = search_limits(max_lengths, max_length, grow_cache, block_length)
-        slots = tf.range(num_samples)
+        max_lengths, max_length, num_steps = search_limits(max_lengths, max_length, grow_cache, block_length)
+        rows = _RowInputs(max_lengths, uniform(seeds, self.num_hypotheses, num_steps), prefix_ids)
+        special = SpecialIds(start_id, end_id, padding_id)
 
-        def step(state, room, row_inputs):
-            max_lengths, prefix_ids = row_inputs["max_lengths"], row_inputs.get("prefix_ids")
-            random = row_inputs["random"][:, :, state.index]  # [B, N]
-            ancestry = tf.where(tf.range(room) <= state.index, slots[:, None], -1)  # [N, C]
-            ancestry = tf.tile(ancestry[None], [tf.shape(max_lengths)[0], 1, 1])
-            logits, cache, *_ = next_logits(state.last_ids, state.cache, state.index, ancestry)
+        def step(state, room, rows):
+            return self._step(next_logits, state, room, rows, special)
 
-            guiding = self._penalize(logits, state.ids, state.index)  # [B, N, V]
-            allowed = self._forbid(
-                guiding, state.ids, state.index, prefix_ids, start_id=start_id, end_id=end_id, padding_id=padding_id
-            )
-            tokens = self._draw(allowed, random, state.complete)  # [B, N]
-            exists = tf.gather(allowed, tokens, batch_dims=2) > _IMPOSSIBLE
-            log_probabilities = tf.gather(logits, tokens, batch_dims=2) - log_normalizer(logits)
-            log_probabilities = tf.where(exists, state.log_probabilities + log_probabilities, _IMPOSSIBLE)
-
-            length = state.index + 1
-            ends = exists & (tokens == end_id)
-            complete = state.complete | ends | ~exists | (length >= max_lengths)[:, None]
-            here = tf.range(width) == state.index  # [L]
-            return _State(
-                index=length,
-                settled=tf.reduce_all(complete, axis=1),
-                complete=complete,
-                last_ids=tf.where(state.complete, state.last_ids, tokens),
-                ids=tf.where(here & ~state.complete[:, :, None], tokens[:, :, None], state.ids),
-                lengths=tf.where(state.complete, state.lengths, length),
-                log_probabilities=tf.where(state.complete, state.log_probabilities, log_probabilities),
-                finished=tf.where(state.complete, state.finished, ends),
-                cache=cache,
-            )
-
-        start = _State(
-            index=tf.constant(0),
-            settled=max_lengths <= 0,
-            complete=tf.tile((max_lengths <= 0)[:, None], [1, num_samples]),
-            last_ids=tf.fill([batch_size, num_samples], start_id),
-            ids=tf.fill([batch_size, num_samples, width], padding_id),
-            lengths=tf.zeros([batch_size, num_samples], tf.int32),
-            log_probabilities=tf.zeros([batch_size, num_samples]),
-            finished=tf.fill([batch_size, num_samples], False),
-            cache=cache,
-        )
-        row_inputs = {"max_lengths": max_lengths, "random": uniform(seeds, num_samples, width)}
-        if prefix_ids is not None:
-            row_inputs["prefix_ids"] = prefix_ids
-        end = run_blocks(step, start, width, grow_cache, block_length, row_inputs)
-
-        exists = end.log_probabilities > _IMPOSSIBLE  # [B, N]
+        start = self._start(cache, max_lengths, num_steps, special)
+        end = run_blocks(step, start, num_steps, grow_cache, block_length, rows)
+        exists = end.log_probabilities > IMPOSSIBLE  # [B, N]
         return SearchResult(
             ids=tf.where(exists[:, :, None], end.ids, padding_id)[:, :, :max_length],
             lengths=tf.where(exists, end.lengths, 0),
             log_probabilities=end.log_probabilities,
             scores=end.log_probabilities,
             finished=end.finished,
+        )
+
+    def _start(self, cache, max_lengths, num_steps, special):
+        """The state before the first step."""
+        shape = [tf.shape(max_lengths)[0], self.num_hypotheses]
+        return _State(
+            index=tf.constant(0),
+            settled=max_lengths <= 0,
+            complete=tf.tile((max_lengths <= 0)[:, None], [1, self.num_hypotheses]),
+            last_ids=tf.fill(shape, special.start),
+            ids=tf.fill([*shape, num_steps], special.padding),
+            lengths=tf.zeros(shape, tf.int32),
+            log_probabilities=tf.zeros(shape),
+            finished=tf.fill(shape, False),
+            cache=cache,
+        )
+
+    def _step(self, next_logits, state, room, rows, special):
+        """The state with a token more in each sample."""
+        random = rows.random[:, :, state.index]  # [B, N]
+        ancestry = tf.where(tf.range(room) <= state.index, tf.range(self.num_hypotheses)[:, None], -1)  # [N, C]
+        ancestry = tf.tile(ancestry[None], [tf.shape(rows.max_lengths)[0], 1, 1])
+        logits, cache, *_ = next_logits(state.last_ids, state.cache, state.index, ancestry)
+
+        guiding = self._penalize(logits, state.ids, state.index)  # [B, N, V]
+        allowed = self._forbid(guiding, state.ids, state.index, special, rows.prefix_ids)
+        tokens = self._draw(allowed, random, state.complete)  # [B, N]
+        exists = tf.gather(allowed, tokens, batch_dims=2) > IMPOSSIBLE
+        log_probabilities = tf.gather(logits, tokens, batch_dims=2) - log_normalizer(logits)
+        log_probabilities = tf.where(exists, state.log_probabilities + log_probabilities, IMPOSSIBLE)
+
+        length = state.index + 1
+        ends = exists & (tokens == special.end)
+        complete = state.complete | ends | ~exists | (length >= rows.max_lengths)[:, None]
+        here = tf.range(tf.shape(state.ids)[2]) == state.index  # [L]
+        return _State(
+            index=length,
+            settled=tf.reduce_all(complete, axis=1),
+            complete=complete,
+            last_ids=tf.where(state.complete, state.last_ids, tokens),
+            ids=tf.where(here & ~state.complete[:, :, None], tokens[:, :, None], state.ids),
+            lengths=tf.where(state.complete, state.lengths, length),
+            log_probabilities=tf.where(state.complete, state.log_probabilities, log_probabilities),
+            finished=tf.where(state.complete, state.finished, ends),
+            cache=cache,
         )
 
     def _draw(self, logits, random, complete):

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the paper's, and inverse square root, cosine and constant with a warm-up to a peak.
+"""Learning-rate schedules: the paper's, and a cosine and a constant with a warm-up to a peak.
 
 All count the updates `n` from 1, where Keras calls a schedule with the updates made before: `step = n - 1`.
 """
@@ -10,34 +10,31 @@ import keras
 from keras import ops
 
 
-def _positive_integer(name, value):
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return number
-
-
-def _positive_number(name, value):
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
-    return number
-
-
-def _non_negative_integer(name, value):
+def _integer(name, value, least):
+    """The value as an integer of at least `least`, 0 or 1."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = -1
-    if number < 0:
-        raise ValueError(f"`{name}` must be an integer that is not negative. Received: {name}={value!r}")
+    if number < least:
+        rule = "a positive integer" if least else "an integer that is not negative"
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
     return number
+
+
+def _number(name, value, rule, fits):
+    """The value as a number that fits a rule."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not fits(number):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return number
+
+
+def _positive(name, value):
+    return _number(name, value, "a positive number", lambda number: 0 < number < math.inf)
 
 
 def _update_number(step):
@@ -76,15 +73,15 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
         super().__init__()
-        self.d_model = _positive_integer("d_model", d_model)
-        self.warmup_steps = _positive_integer("warmup_steps", warmup_steps)
-        self.scale = _positive_number("scale", scale)
+        self.d_model = _integer("d_model", d_model, least=1)
+        self.warmup_steps = _integer("warmup_steps", warmup_steps, least=1)
+        self.scale = _positive("scale", scale)
 
     @classmethod
     def from_peak(cls, peak_learning_rate, warmup_steps=4000):
         """The same curve with a given highest rate, instead of one that follows from the width of the model."""
-        warmup_steps = _positive_integer("warmup_steps", warmup_steps)
-        peak = _positive_number("peak_learning_rate", peak_learning_rate)
+        warmup_steps = _integer("warmup_steps", warmup_steps, least=1)
+        peak = _positive("peak_learning_rate", peak_learning_rate)
         return cls(d_model=1, warmup_steps=warmup_steps, scale=peak * math.sqrt(warmup_steps))
 
     @property
@@ -98,56 +95,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "scale": self.scale}
-
-
-@keras.saving.register_keras_serializable("keras_transformer")
-class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up to a peak, then decay with the inverse square root of the step.
-
-        learning rate = peak_learning_rate * warm_up(n) * sqrt(warmup_steps / max(n, warmup_steps))
-
-    where `warm_up(n)` is `min(n / warmup_steps, 1)` for a linear warm-up, which makes the curve that of
-    `WarmupSchedule.from_peak`, and 1 for a constant one, which keeps the peak for the first `warmup_steps` updates.
-
-    Args:
-        peak_learning_rate: the highest rate.
-        warmup_steps: number of updates up to the decay, a positive integer. Defaults to 4000 (section 5.3 of the
-            Transformer paper).
-        warmup: `"linear"` or `"constant"`. Defaults to `"linear"`.
-
-    Call arguments:
-        step: how many updates were made before, of any kind that `WarmupSchedule` takes.
-
-    Returns:
-        The learning rate, a float32 scalar tensor.
-
-    Raises:
-        ValueError: for an argument that breaks these rules.
-
-    Reference:
-        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), equation 3 (linear)
-        - [Raffel et al., 2020](https://arxiv.org/abs/1910.10683), section 3.1.2 (constant)
-    """
-
-    def __init__(self, peak_learning_rate, warmup_steps=4000, warmup="linear"):
-        super().__init__()
-        self.peak_learning_rate = _positive_number("peak_learning_rate", peak_learning_rate)
-        self.warmup_steps = _positive_integer("warmup_steps", warmup_steps)
-        if warmup not in ("linear", "constant"):
-            raise ValueError(f'`warmup` must be "linear" or "constant". Received: warmup={warmup!r}')
-        self.warmup = warmup
-
-    def __call__(self, step):
-        n = _update_number(step)
-        rate = self.peak_learning_rate * ops.sqrt(self.warmup_steps / ops.maximum(n, self.warmup_steps))
-        return rate * ops.minimum(n / self.warmup_steps, 1.0) if self.warmup == "linear" else rate
-
-    def get_config(self):
-        return {
-            "peak_learning_rate": self.peak_learning_rate,
-            "warmup_steps": self.warmup_steps,
-            "warmup": self.warmup,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -182,22 +129,17 @@ class CosineSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak_learning_rate, total_steps, warmup_steps=0, final_fraction=0.0):
         super().__init__()
-        self.peak_learning_rate = _positive_number("peak_learning_rate", peak_learning_rate)
-        self.total_steps = _positive_integer("total_steps", total_steps)
-        self.warmup_steps = _non_negative_integer("warmup_steps", warmup_steps)
+        self.peak_learning_rate = _positive("peak_learning_rate", peak_learning_rate)
+        self.total_steps = _integer("total_steps", total_steps, least=1)
+        self.warmup_steps = _integer("warmup_steps", warmup_steps, least=0)
         if self.total_steps <= max(self.warmup_steps, 1):
             raise ValueError(
                 "`total_steps` must be greater than 1 and than `warmup_steps`. "
                 f"Received: total_steps={total_steps!r}, warmup_steps={warmup_steps!r}"
             )
-        try:
-            self.final_fraction = float(final_fraction)
-        except (TypeError, ValueError):
-            self.final_fraction = math.nan
-        if not 0 <= self.final_fraction <= 1:
-            raise ValueError(
-                f"`final_fraction` must be a number in [0, 1]. Received: final_fraction={final_fraction!r}"
-            )
+        self.final_fraction = _number(
+            "final_fraction", final_fraction, "a number in [0, 1]", lambda number: 0 <= number <= 1
+        )
 
     def __call__(self, step):
         n = _update_number(step)
@@ -235,8 +177,8 @@ class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak_learning_rate, warmup_steps=0):
         super().__init__()
-        self.peak_learning_rate = _positive_number("peak_learning_rate", peak_learning_rate)
-        self.warmup_steps = _non_negative_integer("warmup_steps", warmup_steps)
+        self.peak_learning_rate = _positive("peak_learning_rate", peak_learning_rate)
+        self.warmup_steps = _integer("warmup_steps", warmup_steps, least=0)
 
     def __call__(self, step):
         return self.peak_learning_rate * ops.minimum(_update_number(step) / max(self.warmup_steps, 1), 1.0)

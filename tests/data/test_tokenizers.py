@@ -192,7 +192,7 @@ def test_any_ids_give_as_many_valid_texts(tokenizers, rows):
         padded[row, : len(ids)] = ids
     for tokenizer in tokenizers.values():
         texts = [text.decode("utf-8") for text in tokenizer.detokenize(padded).numpy()]
-        assert texts == tokenizer.decode_batch(rows) == tokenizer.decode_batch(padded)
+        assert texts == [tokenizer.decode(row) for row in rows] == [tokenizer.decode(row) for row in padded]
         assert not any("<0x" in text or "⁇" in text for text in texts)
 
 
@@ -202,7 +202,7 @@ def test_special_ids_between_bytes_are_as_if_not_there(tokenizers):
         for special in (PAD_ID, START_ID, END_ID):
             rows = [[e_acute[0], special, e_acute[1]], [special, *e_acute], [*e_acute, special], [special] * 3]
             texts = [text.decode("utf-8") for text in tokenizer.detokenize(rows[:2]).numpy()]
-            assert tokenizer.decode_batch(rows) == [*texts, "é", ""] == ["é", "é", "é", ""]
+            assert [tokenizer.decode(row) for row in rows] == [*texts, "é", ""] == ["é", "é", "é", ""]
 
 
 def test_spaces_at_the_start_in_every_spelling(tokenizers):
@@ -212,7 +212,7 @@ def test_spaces_at_the_start_in_every_spelling(tokenizers):
         ids = [PAD_ID, UNKNOWN_ID, START_ID, END_ID, *byte_pieces, word[0], *tokenizer.encode(["  a"])[0]]
         rows = [list(row) for length in range(4) for row in itertools.product(dict.fromkeys(ids), repeat=length)]
         texts = [text.decode("utf-8") for text in tokenizer.detokenize(tf.ragged.constant(rows, tf.int32)).numpy()]
-        assert texts == tokenizer.decode_batch(rows)
+        assert texts == [tokenizer.decode(row) for row in rows]
 
 
 def test_detokenize_details(tokenizer):

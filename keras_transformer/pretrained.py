@@ -1,15 +1,25 @@
-"""A trained model to begin with, whatever it was saved as."""
+"""The one door to a trained model, whatever it was saved as."""
 
+import json
 from pathlib import Path
 
 import keras
 
 from keras_transformer.data.tokenizers import Tokenizer
-from keras_transformer.files import CHECKPOINTS_FOLDER, MODEL_FILE, TOKENIZER_FILE, exported_versions, is_export
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.files import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_FILE,
+    exported_versions,
+    is_export,
+)
 from keras_transformer.saved_model.reader import read_description, read_model, read_tokenizer
 from keras_transformer.training.checkpoint_average import average_checkpoints, saved_config
 from keras_transformer.training.checkpoint_records import path_of, read_records, regular_records
 from keras_transformer.transformer import Transformer
+from keras_transformer.translation.translator import Translator
 
 
 class Pretrained:
@@ -65,8 +75,56 @@ class Pretrained:
         """
         if is_export(self.path):
             return read_tokenizer(self.path)
-        run = self.path.parent if self.path.is_file() else self.path.parent.parent
-        return Tokenizer.load(run / TOKENIZER_FILE)
+        path = self.run_directory / TOKENIZER_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"`directory` must hold {TOKENIZER_FILE}. Received: no file {path}")
+        return Tokenizer.load(path)
+
+    @property
+    def run_directory(self):
+        """The folder of the run that the model belongs to; of an export, itself."""
+        if is_export(self.path):
+            return self.path
+        return self.path.parent if self.path.is_file() else self.path.parent.parent
+
+    def translation_arguments(self):
+        """How the model translates: the arguments of `Translator` that it was exported with, or that its run has.
+
+        Returns:
+            Mapping with `"search"` and limits; without what is not known, for which `Translator` has defaults.
+        """
+        if is_export(self.path):
+            description = read_description(self.path)
+            search = {name: value for name, value in description["search"].items() if name != "kind"}
+            return {"search": BeamSearch(**search), **description["limits"]}
+        try:
+            config = json.loads((self.run_directory / CONFIG_FILE).read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        search = {name: config[name] for name in ("beam_size", "length_penalty") if name in config}
+        limits = {name: config[name] for name in ("max_extra_tokens",) if name in config}
+        return {"search": BeamSearch(**search), **limits}
+
+
+def load_translator(*paths, **arguments):
+    """Make a `Translator` of what was trained; `Translator.load` is the same.
+
+    Args:
+        paths: what `Pretrained` takes; several make an ensemble.
+        arguments: of `Translator`, in place of those that the model was trained or exported with (an ensemble has the
+            defaults).
+
+    Raises:
+        FileNotFoundError: if there is nothing of the kind, or no tokenizer with it.
+        ValueError: if the tokenizers of an ensemble differ; also as `Pretrained`.
+    """
+    found = [Pretrained(path) for path in paths]
+    tokenizers = [one.load_tokenizer() for one in found]
+    for one, tokenizer in zip(found, tokenizers, strict=True):
+        if tokenizer.sha256 != tokenizers[0].sha256:
+            raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {one.run_directory}")
+    known = found[0].translation_arguments() if len(found) == 1 else {}
+    return Translator([one.load_model() for one in found], tokenizers[0], **{**known, **arguments})
 
 
 def _find(path):

@@ -1,15 +1,21 @@
 """A trained model found and read, whatever it was saved as."""
 
+import io
 import json
 import shutil
+import sys
 
 import keras
 import numpy as np
 import pytest
 
+from keras_transformer.commands.translate import Translate
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.pretrained import Pretrained
 from keras_transformer.runs.checkpoints import Checkpoints
+from keras_transformer.saved_model.writer import write_saved_model
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
+from keras_transformer.translation.translator import Translator
 
 INPUTS = {"source_ids": np.array([[5, 6, 3, 0], [7, 3, 0, 0]]), "target_ids": np.array([[2, 5, 6], [2, 7, 0]])}
 LABELS = np.array([[5, 6, 3], [7, 3, 0]])
@@ -100,3 +106,68 @@ def test_checkpoints_that_do_not_say_what_their_model_is(trained, tmp_path, conf
         path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"config": config}), "utf-8")
     with pytest.raises(ValueError, match=r"ckpt-2 must be saved with `config=\{'model': model.get_config\(\)\}`"):
         Pretrained(tmp_path).load_model()
+
+
+@pytest.fixture(scope="module")
+def things(untrained_translator, tmp_path_factory):
+    """One model as everything that it may have been saved as, by the kind of thing."""
+    run = tmp_path_factory.mktemp("things") / "run"
+    model = untrained_translator.model
+    tokenizer = untrained_translator.tokenizer
+    untrained_translator.save(run)
+    search = BeamSearch(beam_size=2, length_penalty=1.0)
+    translator = Translator(model, tokenizer, search=search, max_extra_tokens=3, max_source_tokens=40)
+    write_saved_model(translator, run / "export" / "1", warm_up=False)
+    config = {"beam_size": 2, "length_penalty": 1.0, "max_extra_tokens": 3, "source_language": "en"}
+    (run / "config.json").write_text(json.dumps(config), "utf-8")
+    under_way = run.with_name("under_way")
+    copy = model.from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    copy.compile("sgd", LabelSmoothedCrossEntropy())
+    Checkpoints(under_way / "checkpoints", copy, config={"model": model.get_config()}).save()
+    tokenizer.save(under_way / "tokenizer.model")
+    shutil.copy(run / "config.json", under_way)
+    return {
+        "a run": run,
+        "a .keras file": run / "model.keras",
+        "versions": run / "export",
+        "an export": run / "export" / "1",
+        "a run under way": under_way,
+        "checkpoints": under_way / "checkpoints",
+        "a checkpoint": under_way / "checkpoints" / "ckpt-0",
+    }
+
+
+KINDS = ["a run", "a .keras file", "versions", "an export", "a run under way", "checkpoints", "a checkpoint"]
+SENTENCES = ["one two", "", "three four five"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_loaded_and_translates_as_it_was_trained_or_exported_to(kind, things, untrained_translator):
+    search = BeamSearch(beam_size=2, length_penalty=1.0)
+    expected = Translator(
+        untrained_translator.model, untrained_translator.tokenizer, search=search, max_extra_tokens=3
+    ).translate(SENTENCES)
+    translator = Translator.load(things[kind])
+    assert (translator.search, translator.max_extra_tokens) == (search, 3)
+    assert translator.translate(SENTENCES) == expected
+    assert Translator.load(str(things[kind]), max_extra_tokens=1).max_extra_tokens == 1
+    assert translator.max_source_tokens == (40 if "export" in kind or kind == "versions" else 1024)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_translates_with_every_kind(kind, things, untrained_translator, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*SENTENCES, ""]).encode())))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+    command = Translate(model=(things[kind],))
+    command.run(*command.load())
+    assert output.getvalue().decode().splitlines() == Translator.load(things[kind]).translate(SENTENCES)
+
+
+def test_kinds_make_an_ensemble(things):
+    search = BeamSearch(beam_size=2, length_penalty=1.0)
+    alone = Translator.load(things["a run"])
+    both = Translator.load(things["a run under way"], things["an export"], search=search, max_extra_tokens=3)
+    assert len(both.model.models) == 2
+    assert both.translate(SENTENCES) == alone.translate(SENTENCES)

@@ -1,5 +1,7 @@
 """An export as the source of hypotheses, for `keras-transformer translate`."""
 
+from keras_transformer.start_up import start_tensorflow
+
 # Bounds on a batch: rows, and rows times the characters of the longest (memory).
 _MAX_ROWS = 64
 _MAX_CHARACTERS = 16384
@@ -20,8 +22,11 @@ def load_export(path, *, n_best, scores, alignments):
     Raises:
         ValueError: if the export does not have what is wanted.
     """
+    start_tensorflow()
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+    from keras_transformer.translation.batching import run_by_length
 
     if n_best > 1 and alignments:
         raise ValueError("An export aligns the best translation only. Received: --n-best and --alignments")
@@ -42,19 +47,15 @@ def load_export(path, *, n_best, scores, alignments):
                 raise ValueError(f"The export must have an output `{output}`. Received: {path} with {list(outputs)}")
 
     def run(sentences, on_progress):
-        order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
-        results = [None] * len(sentences)
-        num_done = 0
-        while num_done < len(order):
-            num_rows = min(_MAX_ROWS, max(1, _MAX_CHARACTERS // max(1, len(sentences[order[num_done]]))))
-            batch = order[num_done : num_done + num_rows]
-            found = serve(text=tf.constant([sentences[index] for index in batch]))
+        def run_batch(rows):
+            found = serve(text=tf.constant([sentences[row] for row in rows]))
             columns = {output: values.numpy() for output, values in found.items()}
-            for row, index in enumerate(batch):
-                results[index] = hypotheses_of_row({output: values[row] for output, values in columns.items()})[:n_best]
-            num_done += len(batch)
-            on_progress(num_done)
-        return results
+            return [
+                hypotheses_of_row({output: values[place] for output, values in columns.items()})[:n_best]
+                for place in range(len(rows))
+            ]
+
+        return run_by_length(run_batch, list(map(len, sentences)), _MAX_CHARACTERS, _MAX_ROWS, on_progress)
 
     return run
 

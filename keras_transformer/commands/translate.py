@@ -22,7 +22,8 @@ import tyro
 
 from keras_transformer.commands import INTERRUPTED, PROGRAM, Float, Integer, option_name
 from keras_transformer.commands.exported import load_export
-from keras_transformer.files import is_export
+from keras_transformer.files import exported_versions
+from keras_transformer.start_up import start_tensorflow
 
 # TensorFlow, which takes seconds to import, waits until the arguments are known to be right.
 
@@ -48,8 +49,9 @@ class Translate:
     end.
 
     Args:
-        model: run directory of a recipe (or any folder that `Translator.save` wrote); several make an ensemble, whose
-            probabilities are averaged. Or one exported SavedModel, in which the search and its limits are fixed.
+        model: run directory of a recipe, finished or under way (or any folder that `Translator.save` wrote, a .keras
+            file with its tokenizer beside it, or checkpoints); several make an ensemble, whose probabilities are
+            averaged. Or one exported SavedModel, or a folder of its versions, in which search and limits are fixed.
         beam_size: live hypotheses of the beam search; 1 is greedy. Default: 4.
         length_penalty: alpha of the beam search's length penalty. Default: 0.6.
         temperature: draw samples, of the model's probabilities sharpened (below 1) or flattened (above), in place of
@@ -104,7 +106,7 @@ class Translate:
                 raise ValueError(f"`{option_name(name)}` must be positive. Received: {getattr(self, name)}")
         if not self.model:
             raise ValueError("`--model` must name a run directory or an export. Received: nothing")
-        exports = [str(path) for path in self.model if is_export(path)]
+        exports = [str(versions[max(versions)]) for path in self.model if (versions := exported_versions(path))]
         if not exports:
             return self._load_runs()
         if len(self.model) > 1:
@@ -127,6 +129,7 @@ class Translate:
         if self.seed is not None and not sampling:
             raise ValueError("`--seed` needs one of " + ", ".join(map(option_name, _SAMPLING)))
 
+        start_tensorflow()
         from keras_transformer.decoding import BeamSearch, Sampling
         from keras_transformer.translation.translator import Translator
 

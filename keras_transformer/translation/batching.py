@@ -34,3 +34,25 @@ def batches_by_length(lengths, max_tokens, max_rows=None):
         num_rows = max(1, min(max_rows or len(order), max_tokens // max(1, int(lengths[order[start]]))))
         yield order[start : start + num_rows]
         start += num_rows
+
+
+def run_by_length(run, lengths, max_tokens, max_rows=None, on_progress=None):
+    """Run a function over rows in batches of similar length, and put its results into the order of the rows.
+
+    Args:
+        run: function from the numbers of a batch's rows to an iterable with a result for each.
+        lengths: positions that each row takes.
+        max_tokens, max_rows: as for `batches_by_length`.
+        on_progress: called with the number of rows done, after each batch.
+
+    Returns:
+        List with the result of each row.
+    """
+    results, num_done = [None] * len(lengths), 0
+    for rows in batches_by_length(lengths, max_tokens, max_rows):
+        for row, result in zip(rows, run(rows), strict=True):
+            results[row] = result
+        num_done += len(rows)
+        if on_progress is not None:
+            on_progress(num_done)
+    return results

@@ -60,7 +60,7 @@ class TranslationGraph:
         memory, memory_mask = self.model.encode(source_ids)
         projected_memory, cache = self.model.start_decoding(memory, max_length or 0, search.width)
         cache = {"memory": projected_memory, "mask": memory_mask, "decoder": cache}
-        with_attention = bool(getattr(search, "coverage_penalty", 0))
+        with_attention = search.needs_attention
 
         def next_logits(ids, cache, index, ancestry):
             logits, decoder_cache, *attention = self.model.decode_step(

@@ -1,17 +1,14 @@
 """From text to text: the model, the tokenizer and the search together."""
 
-import dataclasses
 import warnings
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.data.tokenizers import Tokenizer
-from keras_transformer.decoding import BeamSearch, ConstrainedBeamSearch, Sampling
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.files import MODEL_FILE, TOKENIZER_FILE, replaced
 from keras_transformer.translation.alignment import align_words
 from keras_transformer.translation.batching import (
@@ -19,8 +16,8 @@ from keras_transformer.translation.batching import (
     MAX_BATCH_TOKENS,
     MAX_SCORED_TOKENS,
     SOURCE_MULTIPLE,
-    batches_by_length,
     padded,
+    run_by_length,
 )
 from keras_transformer.translation.pipeline import TranslationGraph, check_limit
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
@@ -172,24 +169,12 @@ class Translator(TranslationGraph):
             for phrases in _per_sentence("constraints", constraints, sources)
         ]
         if any(constraints):
-            if not isinstance(search, BeamSearch):
-                raise ValueError(f"`constraints` need a `BeamSearch`. Received: search={search}")
-            most = max(sum(map(len, phrases)) for phrases in constraints)
-            search = ConstrainedBeamSearch(**dataclasses.asdict(search), num_constraint_tokens=most)
+            search = search.containing(max(sum(map(len, phrases)) for phrases in constraints))
         truncated = [len(source) > self.max_source_tokens for source in sources]
-        if any(truncated):
-            numbers = [str(index + 1) for index, cut in enumerate(truncated) if cut]
-            warnings.warn(
-                f"Cut {len(numbers)} of {len(sources)} sentences to `max_source_tokens`={self.max_source_tokens}: "
-                f"number {', '.join(numbers[:10])}{', ...' if len(numbers) > 10 else ''}",
-                stacklevel=2,
-            )
+        self._warn_of_cuts(truncated)
         sources = [source[: self.max_source_tokens] for source in sources]
 
-        results = [None] * len(sentences)
-        num_done = 0
-        most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
-        for rows in batches_by_length([len(source) + 1 for source in sources], MAX_BATCH_TOKENS, most_rows):
+        def search_batch(rows):
             found = self._search_batch(
                 search,
                 [sources[row] for row in rows],
@@ -197,14 +182,27 @@ class Translator(TranslationGraph):
                 [constraints[row] for row in rows] if any(constraints) else None,
                 seed,
             )
-            for row, hypotheses in zip(rows, found, strict=True):
-                results[row] = [hypothesis._replace(truncated=truncated[row]) for hypothesis in hypotheses]
-            num_done += len(rows)
-            if on_progress is not None:
-                on_progress(num_done)
+            return [
+                [hypothesis._replace(truncated=truncated[row]) for hypothesis in hypotheses]
+                for row, hypotheses in zip(rows, found, strict=True)
+            ]
+
+        lengths = [len(source) + 1 for source in sources]
+        most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
+        results = run_by_length(search_batch, lengths, MAX_BATCH_TOKENS, most_rows, on_progress)
         if return_alignments:
             self._add_alignments(sources, results, attention_layer, attention_head)
         return results
+
+    def _warn_of_cuts(self, truncated):
+        """Warn of the sentences that are cut, by number."""
+        numbers = [str(index + 1) for index, cut in enumerate(truncated) if cut]
+        if numbers:
+            warnings.warn(
+                f"Cut {len(numbers)} of {len(truncated)} sentences to `max_source_tokens`={self.max_source_tokens}: "
+                f"number {', '.join(numbers[:10])}{', ...' if len(numbers) > 10 else ''}",
+                stacklevel=3,
+            )
 
     def score(self, sentences, targets):
         """Score given translations, by running the model on them (forced decoding).
@@ -234,18 +232,14 @@ class Translator(TranslationGraph):
                         f"`{side}` must fit the model's {limit} learned positions, end mark included. "
                         f"Received: {len(ids)} tokens in number {index + 1}"
                     )
-        results = [None] * len(sources)
-        for rows in batches_by_length(
-            [max(map(len, pair)) for pair in zip(sources, targets, strict=True)], MAX_SCORED_TOKENS
-        ):
+
+        def score_batch(rows):
             pair = [padded([side[row] for row in rows], SOURCE_MULTIPLE) for side in (sources, targets)]
             scores = self._graph("score", self.token_log_probabilities, pair)
-            for row, scored in zip(rows, scores, strict=True):
-                scored = scored[: len(targets[row])]
-                total = float(scored.sum(dtype="float64"))
-                perplexity = float(np.exp(-total / len(scored))) if len(scored) else 1.0
-                results[row] = TargetScore(tuple(targets[row]), scored, total, perplexity)
-        return results
+            return [_target_score(targets[row], scored) for row, scored in zip(rows, scores, strict=True)]
+
+        lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+        return run_by_length(score_batch, lengths, MAX_SCORED_TOKENS)
 
     def _target_ids(self, name, text):
         """Ids of a prefix or a phrase."""
@@ -275,7 +269,7 @@ class Translator(TranslationGraph):
             for row, phrases in enumerate(constraints):
                 for place, phrase in enumerate(phrases):
                     inputs["constraint_ids"][row, place, : len(phrase)] = phrase
-        if isinstance(search, Sampling):
+        if search.needs_seeds:
             hashes = [zlib.crc32(np.array(source, "int32").tobytes()) for source in sources] + [0] * blank_rows
             inputs["seeds"] = np.array([[seed & 0xFFFFFFFF, number] for number in hashes], "uint32").view("int32")
 
@@ -318,15 +312,17 @@ class Translator(TranslationGraph):
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
         pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
-        for batch in batches_by_length([max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS):
+
+        def align_batch(batch):
             inputs = [padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]
-            found = self._graph(("attention", layer, head), align, inputs)
-            for index, attention, source_words in zip(batch, *found, strict=True):
-                (row, place), (source, target) = places[index], pairs[index]
-                results[row][place] = results[row][place]._replace(
-                    attention=attention[: len(target), : len(source)],
-                    alignment=tuple((int(word), place) for place, word in enumerate(source_words) if word >= 0),
-                )
+            return zip(*self._graph(("attention", layer, head), align, inputs), strict=True)
+
+        aligned = run_by_length(align_batch, [max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS)
+        for (row, place), (source, target), (attention, source_words) in zip(places, pairs, aligned, strict=True):
+            results[row][place] = results[row][place]._replace(
+                attention=attention[: len(target), : len(source)],
+                alignment=tuple((int(word), place) for place, word in enumerate(source_words) if word >= 0),
+            )
 
     # === Files ===
 
@@ -337,29 +333,26 @@ class Translator(TranslationGraph):
             self.model.save(temporary)
         self.tokenizer.save(directory / TOKENIZER_FILE)
 
-    @classmethod
-    def load(cls, directory, *more, **arguments):
-        """Read a translator that `save`, or a recipe, has written.
+    @staticmethod
+    def load(*paths, **arguments):
+        """Make a translator of what was trained: see `pretrained.load_translator`.
 
         Args:
-            directory: folder with `model.keras` and `tokenizer.model`.
-            more: further such folders, for an ensemble.
-            arguments: passed to the constructor.
-
-        Raises:
-            FileNotFoundError: if one of the two files is not there.
-            ValueError: if the tokenizers of an ensemble differ.
+            paths: run directories, finished or under way, `.keras` files, checkpoints or exports; several make an
+                ensemble.
+            arguments: passed to the constructor, in place of those that the model was trained or exported with.
         """
-        models, tokenizers = [], []
-        for folder in map(Path, (directory, *more)):
-            for name in (MODEL_FILE, TOKENIZER_FILE):
-                if not (folder / name).is_file():
-                    raise FileNotFoundError(f"`directory` must hold {name}. Received: {folder}")
-            models.append(keras.saving.load_model(folder / MODEL_FILE, compile=False))
-            tokenizers.append(Tokenizer.load(folder / TOKENIZER_FILE))
-            if tokenizers[-1].sha256 != tokenizers[0].sha256:
-                raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {folder}")
-        return cls(models, tokenizers[0], **arguments)
+        from keras_transformer.pretrained import load_translator
+
+        return load_translator(*paths, **arguments)
+
+
+def _target_score(target, scored):
+    """What the log-probabilities of the tokens of a padded row say of its target."""
+    scored = scored[: len(target)]
+    total = float(scored.sum(dtype="float64"))
+    perplexity = float(np.exp(-total / len(scored))) if len(scored) else 1.0
+    return TargetScore(tuple(target), scored, total, perplexity)
 
 
 def _checked_list(name, values):

@@ -49,7 +49,7 @@ class TensorSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Signature:
+class SignatureSpec:
     """Inputs and outputs of a signature, by name, in the order of their names."""
 
     name: str
@@ -99,8 +99,8 @@ class Servable:
         inter_op_threads: threads that run operations side by side; 0 lets TensorFlow choose.
 
     Attributes:
-        version: see `layout.version_of`.
-        signatures: by name, `Signature`.
+        version: see `files.version_of`.
+        signatures: by name, `SignatureSpec`.
         signature_defs: by name, `SignatureDef` message; also of what the loader itself runs to initialise the model.
 
     Raises:
@@ -125,7 +125,7 @@ class Servable:
             raise _serving_error(error, f"Cannot load {self.path}: ") from error
         self.signature_defs = {name: meta_graph.signature_def[name] for name in sorted(meta_graph.signature_def)}
         self.signatures = {
-            name: Signature(name, _specs(proto.inputs), _specs(proto.outputs))
+            name: SignatureSpec(name, _specs(proto.inputs), _specs(proto.outputs))
             for name, proto in self.signature_defs.items()
             # An operation without a value, which the loader runs to initialise the model, is no output.
             if all(info.dtype for info in proto.outputs.values())
@@ -143,7 +143,7 @@ class Servable:
 
         Args:
             signature_name: name of a signature.
-            inputs: by name, arrays that `Signature.check` accepts; strings as arrays of objects, which are bytes.
+            inputs: by name, arrays that `SignatureSpec.check` accepts; strings as arrays of objects, which are bytes.
             timeout: seconds after which the run is stopped. Defaults to no limit.
 
         Returns:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_transformer.server.grpc_server import GrpcServer
 from keras_transformer.server.http_server import HttpServer
 from keras_transformer.server.options import ServingOptions
-from keras_transformer.server.served_model import ServedModel
+from keras_transformer.server.versions import ServedVersions
 
 FOLDER = Path(__file__).parents[2] / "export"
 TEXT = [tf.TensorSpec([None], tf.string, name="text")]
@@ -79,15 +79,15 @@ def servers(tmp_path_factory):
     ready, addresses = threading.Event(), SimpleNamespace(loop=asyncio.new_event_loop(), stop=asyncio.Event())
 
     async def serve():
-        model = ServedModel("en-de", directory, ServingOptions(port=0, max_string_bytes=1000))
-        http, grpc = HttpServer(model), GrpcServer(model, port=0)
-        await asyncio.gather(model.start(), http.start())
+        versions = ServedVersions("en-de", directory, ServingOptions(port=0, max_string_bytes=1000))
+        http, grpc = HttpServer(versions), GrpcServer(versions, port=0)
+        await asyncio.gather(versions.start(), http.start())
         await grpc.start()
         addresses.rest, addresses.grpc = http.address, f"127.0.0.1:{grpc.port}"
         ready.set()
         await addresses.stop.wait()
         await asyncio.gather(http.stop(), grpc.stop())
-        await model.stop()
+        await versions.stop()
 
     thread = threading.Thread(target=addresses.loop.run_until_complete, args=[serve()])
     thread.start()

@@ -127,11 +127,11 @@ def toy(tmp_path_factory):
 
 
 class RunningServer:
-    """A `ServedModel` and its `HttpServer` in the event loop of a thread, on a free port of loopback."""
+    """A `ServedVersions` and its `HttpServer` in the event loop of a thread, on a free port of loopback."""
 
     def __init__(self, directory, name="toy", **options):
         from keras_transformer.server.http_server import HttpServer
-        from keras_transformer.server.served_model import ServedModel
+        from keras_transformer.server.versions import ServedVersions
 
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -139,10 +139,10 @@ class RunningServer:
 
         async def start():
             # The batcher belongs to the loop it is made in.
-            self.model = ServedModel(name, directory, ServingOptions(port=0, **options))
-            self.http = HttpServer(self.model)
+            self.versions = ServedVersions(name, directory, ServingOptions(port=0, **options))
+            self.http = HttpServer(self.versions)
             await self.http.start()
-            await self.model.start()
+            await self.versions.start()
 
         self.call(start(), timeout=300)  # a real export warms up for a while
         self.port = self.http.port
@@ -154,7 +154,7 @@ class RunningServer:
     def stop(self):
         async def stop():
             await self.http.stop_listening()
-            await self.model.stop()
+            await self.versions.stop()
             await self.http.stop()
 
         self.call(stop())

@@ -33,7 +33,7 @@ class Client:
 
     def __init__(self, server):
         self.server = server
-        self.grpc = GrpcServer(server.model, port=0)
+        self.grpc = GrpcServer(server.versions, port=0)
         server.call(self.grpc.start())
         self.channel = self.open()
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
@@ -285,9 +285,9 @@ def test_a_client_that_leaves(client):
     request.model_spec.name, request.model_spec.signature_name = "toy", "slow"
     request.inputs["steps"].CopyFrom(tf.make_tensor_proto(np.int32([200_000])))
     future = client.predictions.Predict.future(request)
-    wait_until(lambda: client.server.model.num_in_flight)
+    wait_until(lambda: client.server.versions.num_in_flight)
     future.cancel()
-    wait_until(lambda: not client.server.model.num_in_flight)
+    wait_until(lambda: not client.server.versions.num_in_flight)
     assert arrays(client.predict("slow", steps=np.int32([3])))["steps"].tolist() == [3]
 
 
@@ -405,7 +405,7 @@ def test_a_fault_of_the_server_is_in_the_log_only(client, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(client.server.model, "predict", fail)
+    monkeypatch.setattr(client.server.versions, "predict", fail)
     with pytest.raises(grpc.RpcError) as caught:
         client.predict(text=["one"])
     assert caught.value.code() == Code.INTERNAL
@@ -417,14 +417,14 @@ def test_a_fault_of_the_server_is_in_the_log_only(client, monkeypatch, caplog):
 
 
 def test_a_port_that_is_taken(client):
-    other = GrpcServer(client.server.model, port=client.grpc.port)
+    other = GrpcServer(client.server.versions, port=client.grpc.port)
     with pytest.raises(OSError, match=f"127.0.0.1:{client.grpc.port}"):
         client.server.call(other.start())
 
 
 def test_stop_answers_what_has_arrived(make_server, toy):
     client = Client(make_server(toy))
-    model = client.server.model
+    versions = client.server.versions
     steps = 200_000
     while True:  # so many steps that they take longer than what follows, on any machine
         start = time.monotonic()
@@ -434,7 +434,7 @@ def test_stop_answers_what_has_arrived(make_server, toy):
         steps *= 2
     with ThreadPoolExecutor(1) as executor:
         answer = executor.submit(client.predict, "slow", steps=np.int32([steps]))
-        wait_until(lambda: model.num_in_flight)
+        wait_until(lambda: versions.num_in_flight)
         client.server.call(client.grpc.stop())
         assert arrays(answer.result(60))["steps"].tolist() == [steps]
     refused(Code.UNAVAILABLE, "", client.predict, text=["one"])

@@ -23,7 +23,7 @@ class VersionStatus:
     message: str = ""
 
 
-class ServedModel:
+class ServedVersions:
     """Answers requests with the newest version of a model.
 
     A version is served after it is loaded and its warm-up requests are replayed. A newer one replaces it without

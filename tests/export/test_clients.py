@@ -91,10 +91,10 @@ def servers(tmp_path_factory):
 
     thread = threading.Thread(target=addresses.loop.run_until_complete, args=[serve()])
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(300)
     yield addresses
     addresses.loop.call_soon_threadsafe(addresses.stop.set)
-    thread.join(60)
+    thread.join(300)
     addresses.loop.close()
 
 
@@ -116,7 +116,7 @@ def client(request, servers):
             input=lines,
             capture_output=True,
             env={**environment, "PYTHONIOENCODING": "ascii"},
-            timeout=60,
+            timeout=300,
         )
         return done.stdout.decode("utf-8"), done.stderr.decode("utf-8").splitlines(), done.returncode
 
@@ -257,7 +257,7 @@ def test_another_kind_of_server(client, body):
         thread.start()
         written, messages, status = client("one", "two", address=f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
-        thread.join(30)
+        thread.join(300)
     assert (written, status) == ("", 1)
     assert len(messages) == 1
     assert messages[0].startswith("lines 1 to 2: no translations in the answer")
@@ -278,5 +278,5 @@ def test_client_grpc_does_not_load_tensorflow():
         "    loaded = {name for name in sys.modules if name.startswith('tensorflow.python')}\n"
         "    print(loaded, 'keras' in sys.modules, 'keras_transformer' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1] == b"set() False False"

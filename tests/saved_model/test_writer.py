@@ -362,7 +362,7 @@ def test_operations_are_those_of_the_stock_server(exported, export_one):
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     sentencepiece = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
     assert set(done.stdout.split("RESULT", 1)[1].split()) == sentencepiece
@@ -558,7 +558,7 @@ def test_killed_while_it_writes_an_export_leaves_no_half_version(untrained_trans
     untrained_translator.save(tmp_path / "run")
     served = tmp_path / "served"
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "run"), str(served / "1")]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in served.iterdir() if path.name.isdecimal()] == []
     assert os.listdir(served) == [".writing-1"]  # no server takes this for a version

@@ -147,7 +147,7 @@ class RunningServer:
         self.call(start(), timeout=300)  # a real export warms up for a while
         self.port = self.http.port
 
-    def call(self, work, timeout=60):
+    def call(self, work, timeout=300):
         """The result of a coroutine of the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
@@ -163,7 +163,7 @@ class RunningServer:
         self.loop.close()
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
 
     def request(self, method, path, body=None, headers=(), connection=None):
         """Status, headers and body of one answer."""
@@ -198,7 +198,7 @@ class RunningServer:
         return total
 
     @staticmethod
-    def wait_until(condition, seconds=30):
+    def wait_until(condition, seconds=300):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end

@@ -126,7 +126,7 @@ def test_any_bytes_as_text(server, texts):
     ],
 )
 def test_wrong_http(server, request_):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
         connection.sendall(request_)
         assert re.match(rb"HTTP/1\.[01] 4\d\d ", connection.recv(100))
     assert server.get("/healthz")[0] == 200
@@ -141,7 +141,7 @@ def test_a_body_that_is_cut_off(server, header):
 
 def test_a_body_that_never_comes(make_server, toy):
     server = make_server(toy, timeout_seconds=0.2)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{" % PREDICT.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
     server.stop()

@@ -22,7 +22,7 @@ def texts(*values):
 def with_versions(test, directory, **options):
     async def main():
         versions = ServedVersions("toy", directory, ServingOptions(**{"poll_seconds": 0.02, **options}))
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(300):
             await versions.start()
             await test(versions)
             await versions.stop()

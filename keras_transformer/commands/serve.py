@@ -67,7 +67,7 @@ class Serve(ServingOptions, _Served):
         asyncio.run(_serve(name, self.export, options))
 
     def check(self):
-        """The name of the model and the options of the server; takes no time.
+        """Return the name of the model and the options of the server; takes no time.
 
         Raises:
             ValueError, OSError: if an option is out of range, there is no such folder, or a package is missing.
@@ -131,7 +131,7 @@ async def _start_grpc(versions):
 
 
 async def _done_before(stop, work):
-    """Whether work is done before the server is told to stop; else it is given up."""
+    """Return whether work is done before the server is told to stop; else it is given up."""
     work, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -143,7 +143,7 @@ async def _done_before(stop, work):
 
 
 def _on_signal(number, stop):
-    """The first signal asks for an end in order, the second one for an end."""
+    """Ask for an end in order at the first signal, end at the second."""
     if stop.is_set():
         os._exit(128 + number)
     stop.set()

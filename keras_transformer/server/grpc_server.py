@@ -21,6 +21,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_transformer.server.servable import DEFAULT_SIGNATURE, ServingError
+from keras_transformer.server.versions import ServedVersions
 
 _LOGGER = logging.getLogger(__name__)
 # Where a message holds the values of a type that is not packed.
@@ -44,7 +45,7 @@ _MAX_MESSAGE = 1024
 
 
 class GrpcServer:
-    """Answers TensorFlow Serving's gRPC clients with a model that is served already.
+    """Answer TensorFlow Serving's gRPC clients with a model that is served already.
 
     Args:
         versions: `ServedVersions`, started. It is not stopped with the server.
@@ -55,7 +56,7 @@ class GrpcServer:
         port: that it listens at, after `start`.
     """
 
-    def __init__(self, versions, *, host="127.0.0.1", port=8500):
+    def __init__(self, versions: ServedVersions, *, host: str = "127.0.0.1", port: int = 8500):
         self.versions = versions
         self.host = host
         self.port = port
@@ -95,7 +96,7 @@ class GrpcServer:
 
 
 def _answering(method):
-    """A handler whose `ServingError`s become status codes; any other error is INTERNAL, for the log only."""
+    """Return a handler whose `ServingError`s become status codes; any other error is INTERNAL, for the log only."""
 
     async def handler(self, request, context):
         try:
@@ -176,7 +177,7 @@ class _ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
 
 def _version(versions, spec):
-    """The version that a request asks for, `None` for the newest."""
+    """Return the version that a request asks for, `None` for the newest."""
     if not spec.name:
         raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec: `model_spec.name` must name the model")
     if spec.name != versions.name:
@@ -191,7 +192,7 @@ def _set_model_spec(spec, name, version, signature_name=""):
 
 
 def _wanted_outputs(names, signature):
-    """The outputs that `output_filter` names, all by default."""
+    """Return the outputs that `output_filter` names, all by default."""
     unknown = [name for name in names if name not in signature.outputs]
     if unknown or len(set(names)) < len(names):
         raise ServingError(
@@ -206,7 +207,7 @@ def _wanted_outputs(names, signature):
 
 
 def array_of(tensor, name):
-    """The array in a `TensorProto`; strings become bytes.
+    """Return the array in a `TensorProto`; strings become bytes.
 
     There must be as many values as the shape has places. TensorFlow Serving takes fewer, and repeats the last one, and
     more, and drops them: nobody means that, and a short message could ask for any amount of memory.
@@ -246,7 +247,7 @@ def array_of(tensor, name):
 
 
 def tensor_of(array):
-    """A `TensorProto` of an array; values in the field of their type, where clients of TensorFlow Serving look."""
+    """Return a `TensorProto` of an array; values in the field of their type, where clients look."""
     dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
     if dtype not in _FIELDS:
         return tf.make_tensor_proto(array)

@@ -17,6 +17,7 @@ from keras_transformer.files import DESCRIPTION_FILE
 from keras_transformer.server import rest
 from keras_transformer.server.metrics import Metrics
 from keras_transformer.server.servable import DEFAULT_SIGNATURE, ServingError
+from keras_transformer.server.versions import ServedVersions
 
 _LOGGER = logging.getLogger(__name__)
 # TensorFlow Serving's own paths, in any case of letters, and below a model also the export's `translator.json`.
@@ -52,7 +53,7 @@ _RETRY_AFTER = "1"
 
 
 class HttpServer:
-    """Answers HTTP requests with a model; see the module `rest` for the bodies of requests and answers.
+    """Answer HTTP requests with a model; see the module `rest` for the bodies of requests and answers.
 
     `GET /v1/models/NAME[/versions/N]` is the status, `.../metadata` the signatures, `POST ...:predict` a request.
     Besides TensorFlow Serving's API, `GET /v1/models` lists the model with its signatures,
@@ -67,7 +68,7 @@ class HttpServer:
         metrics: `Metrics` of the model.
     """
 
-    def __init__(self, versions):
+    def __init__(self, versions: ServedVersions):
         self.versions = versions
         self.port = versions.options.port
         self.metrics = Metrics(versions)
@@ -166,7 +167,7 @@ class HttpServer:
         raise ServingError("INVALID_ARGUMENT", f"Malformed request: {request.method} {request.path}")
 
     def _version(self, match):
-        """The version that a path names; `ServingError` unless the path names this model."""
+        """Return the version that a path names; `ServingError` unless the path names this model."""
         name = unquote(match["name"])
         if name != self.versions.name:
             raise ServingError("NOT_FOUND", f"Servable not found for request: Latest({name})")

@@ -80,7 +80,7 @@ class Metrics:
         self._responses.labels(str(status)).inc()
 
     def text(self):
-        """All metrics in the text format of Prometheus, as bytes."""
+        """Return all metrics in the text format of Prometheus, as bytes."""
         return exposition.generate_latest(self._registry)
 
     def _observe_run(self, signature_name, num_requests, num_rows):

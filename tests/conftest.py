@@ -1,5 +1,7 @@
 """Fixtures for several test modules: a fresh process, the whole Keras life of a layer, weights for PyTorch's layers."""
 
+import contextlib
+import fcntl
 import inspect
 import json
 import os
@@ -333,17 +335,48 @@ def untrained_translator():
     return Translator(model, tokenizer, max_extra_tokens=4)
 
 
+@contextlib.contextmanager
+def _folder_of_all(factory, name):
+    """A folder that all test processes of this session share; one at a time is here."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def exported(untrained_translator, tmp_path_factory):
-    """A version folder with an export of `untrained_translator`, of all signatures."""
+    """A version folder with an export of `untrained_translator`, of all signatures; no test may change it."""
     from keras_transformer.saved_model.writer import write_saved_model
 
-    path = tmp_path_factory.mktemp("export") / "babbling" / "1"
-    training = {"source": str(path.parent / "train.en"), "source_language": "en", "target_language": "de", "x": [1]}
-    evaluation = {"test_bleu": 12.345678, "test_bleu_signature": "nrefs:1"}
-    write_saved_model(untrained_translator, path, training=training, evaluation=evaluation)
-    # Moved, renamed, with a space and letters beyond ASCII: nothing in an export may know where it was written.
-    moved = tmp_path_factory.mktemp("moved") / "über setzung" / "7"
-    moved.parent.mkdir()
-    path.rename(moved)
+    with _folder_of_all(tmp_path_factory, "all signatures") as folder:
+        moved = folder / "über setzung" / "7"
+        if not moved.exists():
+            path = folder / "babbling" / "1"
+            training = {"source": str(folder / "train.en"), "source_language": "en", "target_language": "de", "x": [1]}
+            evaluation = {"test_bleu": 12.345678, "test_bleu_signature": "nrefs:1"}
+            write_saved_model(untrained_translator, path, training=training, evaluation=evaluation)
+            # Moved, renamed, with a space and letters beyond ASCII: nothing in an export may know where it was written.
+            moved.parent.mkdir()
+            path.rename(moved)
     return moved
+
+
+@pytest.fixture(scope="session")
+def export_one(untrained_translator, tmp_path_factory):
+    """Function to the export of one signature, by other arguments of the translator; no test may change it."""
+    from keras_transformer.saved_model.writer import write_saved_model
+    from keras_transformer.translation.translator import Translator
+
+    def export(signature, weights="float32", **arguments):
+        with _folder_of_all(tmp_path_factory, " ".join([signature, weights, *map(str, arguments.values())])) as folder:
+            path = folder / "über setzung" / "1"
+            if not path.exists():
+                arguments = {"max_extra_tokens": 4, **arguments}
+                translator = Translator(untrained_translator.model, untrained_translator.tokenizer, **arguments)
+                write_saved_model(translator, path, signatures=[signature], weights=weights)
+        return path
+
+    return export

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_transformer.commands import PROGRAM, Float, Integer, Text
+from keras_transformer.commands import PROGRAM, Integer, Text
 from keras_transformer.files import is_export, is_version_name
 from keras_transformer.server.options import ServingOptions
 from keras_transformer.start_up import start_tensorflow
@@ -27,51 +27,33 @@ _URL_MARKS = "/:?#%"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Serve:
-    """Serve an export over HTTP, in the way of TensorFlow Serving, with a page to try it.
-
-    It is for laptops, tests and small installations; for others there is TensorFlow Serving itself, which takes the
-    same export and the same requests. A newer version in the folder replaces the one that is served. Nothing checks
-    who asks: the default address is reached from this machine only.
+class _Served:
+    """What is served; its options come before those of the server.
 
     Args:
         export: folder of an export: one version (with saved_model.pb), or numbered versions, of which the newest is
             served.
         name: of the model in URLs. Default: the name of the folder that holds the versions.
-        host: address to listen on; 0.0.0.0 for all of the machine. Default: 127.0.0.1.
-        port: of HTTP; 0 takes a free one. Default: 8501.
-        grpc_port: of gRPC; 0 takes a free one. Left out, there is no gRPC.
-        access_log: write a line of JSON to standard output for each HTTP request.
-        max_body_bytes: largest request. Default: 8388608.
-        max_request_rows: most rows (texts) in one request. Default: 128.
-        max_string_bytes: longest text in a request. Default: 65536.
-        max_batch_rows: most rows of requests that come at the same time to run together. Default: 64.
-        num_parallel_runs: runs of the model at the same time. Default: 1.
-        max_queue_length: requests that may wait; others are told to come back. Default: 256.
-        timeout_seconds: longest time for an answer. Default: 60.0.
-        poll_seconds: time between two looks for a newer version; 0 never looks again. Default: 2.0.
-        stop_seconds: longest time for what has arrived when the server is told to stop. Default: 30.0.
-        intra_op_threads: threads that share an operation; 0 lets TensorFlow choose. Default: 0.
-        inter_op_threads: threads that run operations side by side; 0 lets TensorFlow choose. Default: 0.
     """
 
     export: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     name: Text = None
-    host: Text = None
-    port: Integer = None
-    grpc_port: Integer = None
-    access_log: bool = False
-    max_body_bytes: Integer = None
-    max_request_rows: Integer = None
-    max_string_bytes: Integer = None
-    max_batch_rows: Integer = None
-    num_parallel_runs: Integer = None
-    max_queue_length: Integer = None
-    timeout_seconds: Float = None
-    poll_seconds: Float = None
-    stop_seconds: Float = None
-    intra_op_threads: Integer = None
-    inter_op_threads: Integer = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serve(ServingOptions, _Served):
+    """Serve an export over HTTP, in the way of TensorFlow Serving, with a page to try it.
+
+    It is for laptops, tests and small installations; for others there is TensorFlow Serving itself, which takes the
+    same export and the same requests. A newer version in the folder replaces the one that is served. Nothing checks
+    who asks: the default address is reached from this machine only.
+    """
+
+    host: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ServingOptions.host
+    grpc_port: Integer = ServingOptions.grpc_port
+
+    def __post_init__(self):
+        """Leave it to `check` to say what is wrong, in a line."""
 
     def __call__(self):
         """Serve until a signal, or end the process with a word on standard error."""
@@ -85,17 +67,14 @@ class Serve:
         asyncio.run(_serve(name, self.export, options))
 
     def check(self):
-        """The name of the model and the options of the server; takes no time.
+        """Return the name of the model and the options of the server; takes no time.
 
         Raises:
             ValueError, OSError: if an option is out of range, there is no such folder, or a package is missing.
         """
-        given = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(ServingOptions)
-            if getattr(self, field.name) is not None
-        }
-        options = ServingOptions(**given)
+        options = ServingOptions(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(ServingOptions)}
+        )
         if not self.export.is_dir():
             raise ValueError(f"`--export` must be a folder. Received: {self.export}")
         name = self.name
@@ -121,38 +100,38 @@ async def _serve(name, directory, options):
     start_tensorflow()
     from keras_transformer.server.http_server import HttpServer
     from keras_transformer.server.servable import ServingError
-    from keras_transformer.server.served_model import ServedModel
+    from keras_transformer.server.versions import ServedVersions
 
-    model = ServedModel(name, directory, options)
-    http = HttpServer(model)
+    versions = ServedVersions(name, directory, options)
+    http = HttpServer(versions)
     servers = [http]
     try:
         await http.start()  # before the model, which takes its time: a port that is taken shows at once
         _say(f"Loading {directory}; {http.address}/healthz says when it is done")
-        if await _done_before(stop, model.start()):
+        if await _done_before(stop, versions.start()):
             if options.grpc_port is not None:
-                servers.append(await _start_grpc(model))
-            _say(f"Serving {name} version {model.current_version} at {http.address}/")
+                servers.append(await _start_grpc(versions))
+            _say(f"Serving {name} version {versions.current_version} at {http.address}/")
             await stop.wait()
         _say("Stopping when what has arrived is answered")
     except (OSError, ServingError) as error:
         sys.exit(f"{PROGRAM}: error: {error}")
     finally:
         await http.stop_listening()
-        await asyncio.gather(model.stop(), *(server.stop() for server in servers))
+        await asyncio.gather(versions.stop(), *(server.stop() for server in servers))
 
 
-async def _start_grpc(model):
+async def _start_grpc(versions):
     from keras_transformer.server.grpc_server import GrpcServer
 
-    grpc = GrpcServer(model, host=model.options.host, port=model.options.grpc_port)
+    grpc = GrpcServer(versions, host=versions.options.host, port=versions.options.grpc_port)
     await grpc.start()
     _say(f"gRPC at port {grpc.port}")
     return grpc
 
 
 async def _done_before(stop, work):
-    """Whether work is done before the server is told to stop; else it is given up."""
+    """Return whether work is done before the server is told to stop; else it is given up."""
     work, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -164,7 +143,7 @@ async def _done_before(stop, work):
 
 
 def _on_signal(number, stop):
-    """The first signal asks for an end in order, the second one for an end."""
+    """Ask for an end in order at the first signal, end at the second."""
     if stop.is_set():
         os._exit(128 + number)
     stop.set()

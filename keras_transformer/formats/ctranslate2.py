@@ -6,15 +6,24 @@ import keras
 import numpy as np
 import sentencepiece
 
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.files import TOKENIZER_FILE, replaced
 from keras_transformer.layers.positional_embedding import sinusoidal_positions
+from keras_transformer.transformer import Transformer
 from keras_transformer.vocabulary import END_ID, START_ID, UNKNOWN_ID
 
 # Keras's names, as a `Transformer`'s configuration has them, and the members of `ctranslate2.specs.Activation`.
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid"}
 
 
-def write_ctranslate2(model, tokenizer, directory, *, quantization=None, max_length=1024):
+def write_ctranslate2(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    directory: str | Path,
+    *,
+    quantization: str | None = None,
+    max_length: int = 1024,
+) -> None:
     """Write `model` for CTranslate2, which translates on CPUs and NVIDIA GPUs without TensorFlow.
 
     The directory holds CTranslate2's own files and the tokenizer, which the `sentencepiece` package reads alone:
@@ -43,23 +52,18 @@ def write_ctranslate2(model, tokenizer, directory, *, quantization=None, max_len
         ValueError: if the vocabularies do not fit each other, or if CTranslate2 has no `activation` like the model's
             or cannot have its `key_dim` and `value_dim`, which must be equal.
     """
-    try:
-        import ctranslate2.specs
-    except ImportError as error:
-        raise ImportError(
-            "`write_ctranslate2` needs CTranslate2: pip install 'keras-transformer-translation[ctranslate2]'"
-        ) from error
+    specs = _import_specs()
     directory = Path(directory)
     if directory.exists() or directory.is_symlink():
         raise FileExistsError(f"`directory` must not exist yet. Received: {directory}")
-    quantizations = ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES
+    quantizations = specs.model_spec.ACCEPTED_MODEL_TYPES
     if quantization is not None and quantization not in quantizations:
         raise ValueError(f"`quantization` must be None or one of {quantizations}. Received: {quantization!r}")
     if max_length < 1:
         raise ValueError(f"`max_length` must be positive. Received: {max_length}")
 
     config = model.get_config()
-    spec = _empty_spec(ctranslate2.specs, config)
+    spec = _empty_spec(specs, config)
     _fill_spec(spec, model, config, max_length)
     _set_vocabularies(spec, tokenizer, config)
     spec.config.layer_norm_epsilon = config["layer_norm_epsilon"]
@@ -72,8 +76,18 @@ def write_ctranslate2(model, tokenizer, directory, *, quantization=None, max_len
         tokenizer.save(folder / TOKENIZER_FILE)
 
 
+def _import_specs():
+    try:
+        import ctranslate2.specs
+    except ImportError as error:
+        raise ImportError(
+            "`write_ctranslate2` needs CTranslate2: pip install 'keras-transformer-translation[ctranslate2]'"
+        ) from error
+    return ctranslate2.specs
+
+
 def _empty_spec(specs, config):
-    """The `TransformerSpec` of the model's shape, or an error for what CTranslate2 has not."""
+    """Return the `TransformerSpec` of the model's shape, or raise an error for what CTranslate2 has not."""
     activation = config["activation"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(f"CTranslate2 has only the activations {tuple(ACTIVATIONS)}. Received: {activation!r}")
@@ -144,7 +158,7 @@ def _set_vocabularies(spec, tokenizer, config):
 
 
 def _fill_up(pieces, size):
-    """Pieces up to `size`: ids that the tokenizer never makes get names that no piece has."""
+    """Return pieces up to `size`: ids that the tokenizer never makes get names that no piece has."""
     taken = set(pieces)
     names = list(pieces)
     for index in range(len(pieces), size):

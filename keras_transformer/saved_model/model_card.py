@@ -9,7 +9,7 @@ FORMAT = 1
 
 
 def describe(translator, *, signatures, num_hypotheses, attention_layer, weights, training, evaluation):
-    """The content of translator.json: see `write_saved_model`; without a word of where anything lay."""
+    """Return the content of translator.json: see `write_saved_model`; without a word of where anything lay."""
     models = getattr(translator.model, "models", [translator.model])
     search = dataclasses.asdict(translator.search)
     return {
@@ -33,7 +33,7 @@ def describe(translator, *, signatures, num_hypotheses, attention_layer, weights
 
 
 def model_card(description):
-    """README.md of an export, from the content of translator.json."""
+    """Return the README.md of an export, from the content of translator.json."""
     search, limits = description["search"], description["limits"]
     size = sum(model["num_parameters"] for model in description["models"])
     members = f", an ensemble of {len(description['models'])}" if len(description["models"]) > 1 else ""
@@ -87,7 +87,7 @@ def _longest(limits):
 
 
 def _without_places(value):
-    """The value with the names of files in place of absolute paths, as JSON has it."""
+    """Return the value with the names of files in place of absolute paths, as JSON has it."""
     if isinstance(value, dict):
         return {str(name): _without_places(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

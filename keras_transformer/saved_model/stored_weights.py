@@ -35,7 +35,7 @@ class StoredWeights:
         self.parts = [_store(variable, storage) for variable in self._variables]  # what a SavedModel must track
 
     def scope(self):
-        """A context in which the model computes with the stored weights; open it within the traced function."""
+        """Return a context in which the model computes with the stored weights; open it within the traced function."""
         pairs = [(variable, _restore(parts)) for variable, parts in zip(self._variables, self.parts, strict=True)]
         return keras.StatelessScope(state_mapping=pairs)
 
@@ -55,7 +55,7 @@ class StoredWeights:
 
 
 def _store(variable, storage):
-    """The variables that a weight is stored in: one, or whole numbers and their scale."""
+    """Return the variables that a weight is stored in: one, or whole numbers and their scale."""
     if storage == "float32" or len(variable.shape) < 2:
         return [variable.value]
     values = keras.ops.convert_to_numpy(variable)

@@ -22,7 +22,7 @@ _OTHER_SHAPE = (1, 7)
 
 
 def warm_up_requests(signatures, tokenizer):
-    """Requests for some signatures, `(name, inputs)`, with text that the tokenizer knows.
+    """Yield requests for some signatures, `(name, inputs)`, with text that the tokenizer knows.
 
     Args:
         signatures: mapping from the name of a signature to its inputs, a mapping of `tf.TensorSpec`s.
@@ -59,7 +59,7 @@ def write_warm_up(directory, requests):
 
 
 def read_warm_up(directory):
-    """The requests of an export, `(signature name, inputs)`; none if it has no such file.
+    """Yield the requests of an export, `(signature name, inputs)`; none if it has no such file.
 
     Raises:
         ValueError: if one is no request to predict.
@@ -78,7 +78,7 @@ def read_warm_up(directory):
 
 
 def _ids(tokenizer, num_rows, num_tokens):
-    """Pieces from all over the vocabulary, int32 [rows, tokens]; the same every time."""
+    """Return pieces from all over the vocabulary, int32 [rows, tokens]; the same every time."""
     special = {PAD_ID, UNKNOWN_ID, START_ID, END_ID}
     ordinary = [
         token

@@ -1,1 +1,1 @@
-"""Trained models in the formats of other inference engines."""
+"""TensorFlow Serving's protocols in this process, and a page: the served versions, batches, REST, gRPC, metrics."""

@@ -11,7 +11,7 @@ from keras_transformer.server.servable import ServingError
 
 
 class Batcher:
-    """Runs requests on servables, those that come while a run is going on together in the next one.
+    """Run requests on servables, those that come while a run is going on together in the next one.
 
     Requests share a run if they ask for the same signature of the same servable. Their rows are concatenated on axis 0;
     integers and strings that differ in another dimension are padded with 0 and "" up to the longest, other types must
@@ -31,7 +31,7 @@ class Batcher:
         queue_length: requests that wait.
     """
 
-    def __init__(self, *, max_batch_rows, num_parallel_runs, max_queue_length, on_run=None):
+    def __init__(self, *, max_batch_rows: int, num_parallel_runs: int, max_queue_length: int, on_run=None):
         self._max_batch_rows = max_batch_rows
         self._num_parallel_runs = num_parallel_runs
         self._max_queue_length = max_queue_length
@@ -103,7 +103,7 @@ class Batcher:
             task.add_done_callback(self._finish)
 
     def _take_batch(self):
-        """The oldest request, and those behind it that can share its run."""
+        """Return the oldest request, and those behind it that can share its run."""
         first = self._queue.popleft()
         batch, num_rows = [first], first.num_rows
         if first.key is not None:
@@ -158,12 +158,12 @@ class _Request:
 
 
 def _free_shape(array):
-    """What must be equal to concatenate: the rank where padding is known, else all but the rows."""
+    """Return what must be equal to concatenate: the rank where padding is known, else all but the rows."""
     return array.ndim if array.dtype.kind in "iuO" else array.shape[1:]
 
 
 def _outcomes(batch, now):
-    """In a thread of its own: what each request of a batch gets, outputs or an exception."""
+    """Return, in a thread of its own, what each request of a batch gets: outputs or an exception."""
     if len(batch) > 1:
         try:
             return _run_together(batch, now)

@@ -21,6 +21,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_transformer.server.servable import DEFAULT_SIGNATURE, ServingError
+from keras_transformer.server.versions import ServedVersions
 
 _LOGGER = logging.getLogger(__name__)
 # Where a message holds the values of a type that is not packed.
@@ -44,10 +45,10 @@ _MAX_MESSAGE = 1024
 
 
 class GrpcServer:
-    """Answers TensorFlow Serving's gRPC clients with a model that is served already.
+    """Answer TensorFlow Serving's gRPC clients with a model that is served already.
 
     Args:
-        model: `ServedModel`, started. It is not stopped with the server.
+        versions: `ServedVersions`, started. It is not stopped with the server.
         host: name or address to listen at.
         port: to listen at; 0 chooses a free one.
 
@@ -55,8 +56,8 @@ class GrpcServer:
         port: that it listens at, after `start`.
     """
 
-    def __init__(self, model, *, host="127.0.0.1", port=8500):
-        self.model = model
+    def __init__(self, versions: ServedVersions, *, host: str = "127.0.0.1", port: int = 8500):
+        self.versions = versions
         self.host = host
         self.port = port
         self._server = None
@@ -69,13 +70,13 @@ class GrpcServer:
         """
         server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", self.model.options.max_body_bytes),
+                ("grpc.max_receive_message_length", self.versions.options.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),  # else a second server would take half of the first one's requests
             ]
         )
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_PredictionService(self.model), server)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_ModelService(self.model), server)
+        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_PredictionService(self.versions), server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_ModelService(self.versions), server)
         address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         try:
             self.port = server.add_insecure_port(address)
@@ -87,7 +88,7 @@ class GrpcServer:
     async def stop(self):
         """Refuse requests from now on; those that have arrived get `stop_seconds` of the model's options."""
         if self._server is not None:
-            await self._server.stop(self.model.options.stop_seconds)
+            await self._server.stop(self.versions.options.stop_seconds)
             self._server = None
 
 
@@ -95,7 +96,7 @@ class GrpcServer:
 
 
 def _answering(method):
-    """A handler whose `ServingError`s become status codes; any other error is INTERNAL, for the log only."""
+    """Return a handler whose `ServingError`s become status codes; any other error is INTERNAL, for the log only."""
 
     async def handler(self, request, context):
         try:
@@ -115,32 +116,32 @@ async def _unimplemented(self, request, context):
 
 
 class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    def __init__(self, model):
-        self._model = model
+    def __init__(self, versions):
+        self._versions = versions
 
     @_answering
     async def Predict(self, request, context):  # noqa: N802
         start = time.monotonic()
         name = request.model_spec.signature_name or DEFAULT_SIGNATURE
         try:
-            version = _version(self._model, request.model_spec)
-            signature = self._model.servable(version).signature(name)
+            version = _version(self._versions, request.model_spec)
+            signature = self._versions.servable(version).signature(name)
             wanted = _wanted_outputs(request.output_filter, signature)
             inputs = {argument: array_of(tensor, argument) for argument, tensor in request.inputs.items()}
         except ServingError as error:
-            if self._model.on_request is not None:  # what `predict` tells by itself
-                self._model.on_request("", error.code, time.monotonic() - start)
+            if self._versions.on_request is not None:  # what `predict` tells by itself
+                self._versions.on_request("", error.code, time.monotonic() - start)
             raise
-        version, outputs = await self._model.predict(name, inputs, version, context.time_remaining())
+        version, outputs = await self._versions.predict(name, inputs, version, context.time_remaining())
         response = predict_pb2.PredictResponse()
         for output in wanted:
             response.outputs[output].CopyFrom(tensor_of(outputs[output]))
-        _set_model_spec(response.model_spec, self._model.name, version, name)
+        _set_model_spec(response.model_spec, self._versions.name, version, name)
         return response
 
     @_answering
     async def GetModelMetadata(self, request, context):  # noqa: N802
-        servable = self._model.servable(_version(self._model, request.model_spec))
+        servable = self._versions.servable(_version(self._versions, request.model_spec))
         if list(request.metadata_field) != ["signature_def"]:
             raise ServingError(
                 "INVALID_ARGUMENT",
@@ -151,20 +152,20 @@ class _PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
             signatures.signature_def[name].CopyFrom(signature)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.metadata["signature_def"].Pack(signatures)
-        _set_model_spec(response.model_spec, self._model.name, servable.version)
+        _set_model_spec(response.model_spec, self._versions.name, servable.version)
         return response
 
     Classify = Regress = MultiInference = _unimplemented
 
 
 class _ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    def __init__(self, model):
-        self._model = model
+    def __init__(self, versions):
+        self._versions = versions
 
     @_answering
     async def GetModelStatus(self, request, context):  # noqa: N802
         response = get_model_status_pb2.GetModelStatusResponse()
-        for status in self._model.status(_version(self._model, request.model_spec)):
+        for status in self._versions.status(_version(self._versions, request.model_spec)):
             added = response.model_version_status.add(
                 version=status.version, state=get_model_status_pb2.ModelVersionStatus.State.Value(status.state)
             )
@@ -175,11 +176,11 @@ class _ModelService(model_service_pb2_grpc.ModelServiceServicer):
     HandleReloadConfigRequest = _unimplemented
 
 
-def _version(model, spec):
-    """The version that a request asks for, `None` for the newest."""
+def _version(versions, spec):
+    """Return the version that a request asks for, `None` for the newest."""
     if not spec.name:
         raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec: `model_spec.name` must name the model")
-    if spec.name != model.name:
+    if spec.name != versions.name:
         raise ServingError("NOT_FOUND", f"Servable not found for request: Latest({spec.name[: _MAX_MESSAGE // 2]})")
     if spec.WhichOneof("version_choice") == "version_label":
         raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {spec.version_label}")
@@ -191,7 +192,7 @@ def _set_model_spec(spec, name, version, signature_name=""):
 
 
 def _wanted_outputs(names, signature):
-    """The outputs that `output_filter` names, all by default."""
+    """Return the outputs that `output_filter` names, all by default."""
     unknown = [name for name in names if name not in signature.outputs]
     if unknown or len(set(names)) < len(names):
         raise ServingError(
@@ -206,7 +207,7 @@ def _wanted_outputs(names, signature):
 
 
 def array_of(tensor, name):
-    """The array in a `TensorProto`; strings become bytes.
+    """Return the array in a `TensorProto`; strings become bytes.
 
     There must be as many values as the shape has places. TensorFlow Serving takes fewer, and repeats the last one, and
     more, and drops them: nobody means that, and a short message could ask for any amount of memory.
@@ -246,7 +247,7 @@ def array_of(tensor, name):
 
 
 def tensor_of(array):
-    """A `TensorProto` of an array; values in the field of their type, where clients of TensorFlow Serving look."""
+    """Return a `TensorProto` of an array; values in the field of their type, where clients look."""
     dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
     if dtype not in _FIELDS:
         return tf.make_tensor_proto(array)

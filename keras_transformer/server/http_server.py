@@ -17,6 +17,7 @@ from keras_transformer.files import DESCRIPTION_FILE
 from keras_transformer.server import rest
 from keras_transformer.server.metrics import Metrics
 from keras_transformer.server.servable import DEFAULT_SIGNATURE, ServingError
+from keras_transformer.server.versions import ServedVersions
 
 _LOGGER = logging.getLogger(__name__)
 # TensorFlow Serving's own paths, in any case of letters, and below a model also the export's `translator.json`.
@@ -52,7 +53,7 @@ _RETRY_AFTER = "1"
 
 
 class HttpServer:
-    """Answers HTTP requests with a model; see the module `rest` for the bodies of requests and answers.
+    """Answer HTTP requests with a model; see the module `rest` for the bodies of requests and answers.
 
     `GET /v1/models/NAME[/versions/N]` is the status, `.../metadata` the signatures, `POST ...:predict` a request.
     Besides TensorFlow Serving's API, `GET /v1/models` lists the model with its signatures,
@@ -60,19 +61,19 @@ class HttpServer:
     served, `/metrics` and `/monitoring/prometheus/metrics` are for Prometheus, `/` is the page.
 
     Args:
-        model: `ServedModel`, whose options are also those of the server. It is neither started nor stopped here.
+        versions: `ServedVersions`, whose options are also those of the server. It is neither started nor stopped here.
 
     Attributes:
         port: that it listens at, after `start`.
         metrics: `Metrics` of the model.
     """
 
-    def __init__(self, model):
-        self.model = model
-        self.port = model.options.port
-        self.metrics = Metrics(model)
+    def __init__(self, versions: ServedVersions):
+        self.versions = versions
+        self.port = versions.options.port
+        self.metrics = Metrics(versions)
         # No answer is larger than what the client asked for, but a body may be as long as the options allow.
-        application = web.Application(client_max_size=model.options.max_body_bytes, middlewares=[self._middleware])
+        application = web.Application(client_max_size=versions.options.max_body_bytes, middlewares=[self._middleware])
         application.on_response_prepare.append(_add_headers)
         application.router.add_get("/healthz", self._health)
         for path in ("/metrics", "/monitoring/prometheus/metrics"):
@@ -90,14 +91,14 @@ class HttpServer:
             access_log=None,
             logger=logger,
             handler_cancellation=True,  # a client that has left needs no answer
-            shutdown_timeout=model.options.stop_seconds,
+            shutdown_timeout=versions.options.stop_seconds,
         )
         self._site = None
 
     @property
     def address(self):
         """URL of the server."""
-        host = self.model.options.host
+        host = self.versions.options.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     async def start(self):
@@ -107,7 +108,7 @@ class HttpServer:
             OSError: if the address is not free.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.model.options.host, self.port)
+        site = web.TCPSite(self._runner, self.versions.options.host, self.port)
         await site.start()
         self._site = site
         self.port = self._runner.addresses[0][1]
@@ -133,7 +134,7 @@ class HttpServer:
             return response
         finally:
             self.metrics.observe_response(status)
-            if self.model.options.access_log:
+            if self.versions.options.access_log:
                 _log_access(request, status, time.monotonic() - start)
 
     async def _answer(self, request, handler):
@@ -166,9 +167,9 @@ class HttpServer:
         raise ServingError("INVALID_ARGUMENT", f"Malformed request: {request.method} {request.path}")
 
     def _version(self, match):
-        """The version that a path names; `ServingError` unless the path names this model."""
+        """Return the version that a path names; `ServingError` unless the path names this model."""
         name = unquote(match["name"])
-        if name != self.model.name:
+        if name != self.versions.name:
             raise ServingError("NOT_FOUND", f"Servable not found for request: Latest({name})")
         if match["label"] is not None:
             raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {unquote(match['label'])}")
@@ -182,18 +183,18 @@ class HttpServer:
     def _models(self):
         models = []
         with contextlib.suppress(ServingError):  # nothing is loaded
-            servable = self.model.servable()
+            servable = self.versions.servable()
             signatures = list(servable.signatures)
-            models.append({"name": self.model.name, "version": servable.version, "signatures": signatures})
+            models.append({"name": self.versions.name, "version": servable.version, "signatures": signatures})
         return rest.to_json({"models": models})
 
     def _describe(self, match):
         version, part = self._version(match), (match["part"] or "").lower()
         if not part:
-            return _json_response(rest.status_body(self.model.status(version)))
-        servable = self.model.servable(version)
+            return _json_response(rest.status_body(self.versions.status(version)))
+        servable = self.versions.servable(version)
         if part == "metadata":
-            return _json_response(rest.metadata_body(self.model.name, servable))
+            return _json_response(rest.metadata_body(self.versions.name, servable))
         try:
             return _json_response((servable.path / DESCRIPTION_FILE).read_bytes())
         except OSError:
@@ -208,7 +209,7 @@ class HttpServer:
             body = await self._read(request)
             document = await _maybe_in_thread(len(body) >= _LARGE_BODY, rest.parse_request, body)
             name = rest.signature_name(document) or DEFAULT_SIGNATURE
-            signature = self.model.servable(version).signatures.get(name)
+            signature = self.versions.servable(version).signatures.get(name)
             if signature is None:
                 raise ServingError("INVALID_ARGUMENT", f'Serving signature name: "{name}" not found in signature def')
             inputs, in_rows = await _maybe_in_thread(
@@ -218,18 +219,18 @@ class HttpServer:
             self.metrics.observe_request("", error.code, time.monotonic() - start)
             raise
         request[_SIGNATURE] = signature.name
-        _, outputs = await self.model.predict(signature.name, inputs, version)
+        _, outputs = await self.versions.predict(signature.name, inputs, version)
         num_values = sum(array.size for array in outputs.values())
         return _json_response(
             await _maybe_in_thread(num_values >= _LARGE_OUTPUT, rest.encode_response, outputs, in_rows)
         )
 
     async def _read(self, request):
-        limit = self.model.options.max_body_bytes
+        limit = self.versions.options.max_body_bytes
         if (request.content_length or 0) > limit:
             raise web.HTTPRequestEntityTooLarge(limit, request.content_length)
         try:
-            async with asyncio.timeout(self.model.options.timeout_seconds):
+            async with asyncio.timeout(self.versions.options.timeout_seconds):
                 return await request.read()
         except TimeoutError:
             raise web.HTTPRequestTimeout from None
@@ -237,9 +238,9 @@ class HttpServer:
     # === The rest ===
 
     async def _health(self, request):
-        if not self.model.is_ready:
+        if not self.versions.is_ready:
             raise ServingError("UNAVAILABLE", "No version is served.")
-        return _json_response(rest.to_json({"model": self.model.name, "version": self.model.current_version}))
+        return _json_response(rest.to_json({"model": self.versions.name, "version": self.versions.current_version}))
 
     async def _metrics(self, request):
         return web.Response(body=self.metrics.text(), headers={"Content-Type": self.metrics.content_type})

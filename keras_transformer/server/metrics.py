@@ -15,10 +15,10 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Metrics of one served model, by whatever protocol its requests come.
+    """Metrics of the served versions of a model, by whatever protocol its requests come.
 
     Args:
-        model: `ServedModel`, which reports requests and runs to this object from now on.
+        versions: `ServedVersions`, which reports requests and runs to this object from now on.
 
     Attributes:
         content_type: of what `text` gives.
@@ -26,7 +26,7 @@ class Metrics:
 
     content_type = exposition.CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self, model):
+    def __init__(self, versions):
         # Its own registry, so that several servers fit in one process.
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -55,14 +55,14 @@ class Metrics:
             prefix + "http_responses", "Answers to HTTP requests of any kind", ["status"], registry=registry
         )
         for name, text, value in (
-            ("requests_in_flight", "Requests to predict that are not answered", lambda: model.num_in_flight),
-            ("queue_length", "Requests that wait for a run", lambda: model.batcher.queue_length),
-            ("runs_in_flight", "Runs of the model that are going on", lambda: model.batcher.num_running),
-            ("model_version", "Version that is served; 0 if none is", lambda: model.current_version or 0),
+            ("requests_in_flight", "Requests to predict that are not answered", lambda: versions.num_in_flight),
+            ("queue_length", "Requests that wait for a run", lambda: versions.batcher.queue_length),
+            ("runs_in_flight", "Runs of the model that are going on", lambda: versions.batcher.num_running),
+            ("model_version", "Version that is served; 0 if none is", lambda: versions.current_version or 0),
         ):
             Gauge(prefix + name, text, registry=registry).set_function(value)
-        model.on_request = self.observe_request
-        model.batcher.on_run = self._observe_run
+        versions.on_request = self.observe_request
+        versions.batcher.on_run = self._observe_run
 
     def observe_request(self, signature_name, code, seconds):
         """Count a request to predict.
@@ -80,7 +80,7 @@ class Metrics:
         self._responses.labels(str(status)).inc()
 
     def text(self):
-        """All metrics in the text format of Prometheus, as bytes."""
+        """Return all metrics in the text format of Prometheus, as bytes."""
         return exposition.generate_latest(self._registry)
 
     def _observe_run(self, signature_name, num_requests, num_rows):

@@ -12,13 +12,13 @@ class ServingOptions:
     """Addresses, limits and sizes of the local server; the one home of their defaults.
 
     Args:
-        host: address to listen on. The default is reached from the same machine only.
+        host: address to listen on; 0.0.0.0 for all of the machine.
         port: of HTTP; 0 takes a free one.
-        grpc_port: of gRPC; 0 takes a free one. Defaults to no gRPC.
-        access_log: write a line of JSON to standard output for each request.
+        grpc_port: of gRPC; 0 takes a free one. Left out, there is no gRPC.
+        access_log: write a line of JSON to standard output for each HTTP request.
         max_body_bytes: largest body of an HTTP request, or message of gRPC. Larger ones are answered with 413, or
             RESOURCE_EXHAUSTED.
-        max_request_rows: most rows in one request. More are INVALID_ARGUMENT.
+        max_request_rows: most rows (texts) in one request. More are INVALID_ARGUMENT.
         max_string_bytes: longest string in a request, in bytes. Longer ones are INVALID_ARGUMENT.
         max_batch_rows: most rows that requests waiting at the same time share in one run of the model. A single
             request may be larger; it runs by itself.

@@ -48,7 +48,7 @@ _MAX_SHOWN = 80
 
 
 def parse_request(body):
-    """The object that the body of a request must be.
+    """Return the object that the body of a request must be.
 
     Args:
         body: bytes.
@@ -77,7 +77,7 @@ def parse_request(body):
 
 
 def signature_name(document):
-    """The name of the signature that a request asks for; empty if it leaves that out."""
+    """Return the name of the signature that a request asks for; empty if it leaves that out."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise _invalid(f"'signature_name' key must be a string value. Received: {_shown(name)}")
@@ -85,7 +85,7 @@ def signature_name(document):
 
 
 def decode_request(document, inputs):
-    """The arrays of a request to predict.
+    """Return the arrays of a request to predict.
 
     Args:
         document: what `parse_request` gives.
@@ -136,7 +136,7 @@ def _columns(rows, inputs):
 
 
 def _array(value, name, spec):
-    """An array of a value: lists of lists of equal lengths, with leaves of the one type."""
+    """Return an array of a value: lists of lists of equal lengths, with leaves of the one type."""
     shape, leaves = [], [value]
     # Level by level: a body can be nested more deeply than Python likes to recurse.
     while leaves and isinstance(leaves[0], list):
@@ -245,7 +245,7 @@ def _invalid(message):
 
 
 def encode_response(outputs, in_rows):
-    """The body of the answer to a request to predict.
+    """Return the body of the answer to a request to predict.
 
     Args:
         outputs: arrays by name; strings as arrays of objects, which are bytes.
@@ -273,13 +273,13 @@ def encode_response(outputs, in_rows):
 
 
 def error_body(message):
-    """The body of an answer that is an error."""
+    """Return the body of an answer that is an error."""
     # Half of a surrogate pair, which an escape in a request can bring here, is no text.
     return to_json({"error": message.encode("utf-8", "replace").decode("utf-8")})
 
 
 def status_body(statuses):
-    """The body of a model's status, of a list of `VersionStatus`."""
+    """Return the body of a model's status, of a list of `VersionStatus`."""
     return to_json(
         {
             "model_version_status": [
@@ -295,7 +295,7 @@ def status_body(statuses):
 
 
 def metadata_body(name, servable):
-    """The body of a model's metadata: its signatures in the JSON form of `SignatureDef` messages."""
+    """Return the body of a model's metadata: its signatures in the JSON form of `SignatureDef` messages."""
     signatures = {
         signature: json_format.MessageToDict(
             proto, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -311,7 +311,7 @@ def metadata_body(name, servable):
 
 
 def to_json(value):
-    """Strict JSON in UTF-8, and a line end."""
+    """Return strict JSON in UTF-8, and a line end."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 

@@ -31,7 +31,7 @@ class ServingError(Exception):
         message: what the client is told.
     """
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str):
         if code not in _CODES[1:]:
             raise ValueError(f"`code` must be the name of a status code. Received: {code}")
         super().__init__(message)
@@ -49,14 +49,14 @@ class TensorSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Signature:
+class SignatureSpec:
     """Inputs and outputs of a signature, by name, in the order of their names."""
 
     name: str
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
 
-    def check(self, inputs):
+    def check(self, inputs: dict[str, np.ndarray]) -> None:
         """Raise `ServingError` unless arrays fit the inputs: names, types, ranks, fixed sizes, one number of rows."""
         if inputs.keys() != self.inputs.keys():
             extra, missing = sorted(inputs.keys() - self.inputs.keys()), sorted(self.inputs.keys() - inputs.keys())
@@ -99,15 +99,15 @@ class Servable:
         inter_op_threads: threads that run operations side by side; 0 lets TensorFlow choose.
 
     Attributes:
-        version: see `layout.version_of`.
-        signatures: by name, `Signature`.
+        version: see `files.version_of`.
+        signatures: by name, `SignatureSpec`.
         signature_defs: by name, `SignatureDef` message; also of what the loader itself runs to initialise the model.
 
     Raises:
         ServingError: if the folder cannot be loaded.
     """
 
-    def __init__(self, path, *, intra_op_threads=0, inter_op_threads=0):
+    def __init__(self, path: str | Path, *, intra_op_threads: int = 0, inter_op_threads: int = 0):
         self.path = Path(path)
         self.version = version_of(self.path)
         config = tf.compat.v1.ConfigProto(
@@ -125,25 +125,27 @@ class Servable:
             raise _serving_error(error, f"Cannot load {self.path}: ") from error
         self.signature_defs = {name: meta_graph.signature_def[name] for name in sorted(meta_graph.signature_def)}
         self.signatures = {
-            name: Signature(name, _specs(proto.inputs), _specs(proto.outputs))
+            name: SignatureSpec(name, _specs(proto.inputs), _specs(proto.outputs))
             for name, proto in self.signature_defs.items()
             # An operation without a value, which the loader runs to initialise the model, is no output.
             if all(info.dtype for info in proto.outputs.values())
         }
 
-    def signature(self, name):
-        """The signature of that name (`serving_default` if the name is empty); `ServingError` if there is none."""
+    def signature(self, name: str) -> SignatureSpec:
+        """Return the signature of that name, `serving_default` if empty; raise `ServingError` if there is none."""
         name = name or DEFAULT_SIGNATURE
         if name not in self.signatures:
             raise ServingError("FAILED_PRECONDITION", f'Serving signature key "{name}" not found.')
         return self.signatures[name]
 
-    def run(self, signature_name, inputs, timeout=None):
+    def run(
+        self, signature_name: str, inputs: dict[str, np.ndarray], timeout: float | None = None
+    ) -> dict[str, np.ndarray]:
         """Run a signature; any thread may call it.
 
         Args:
             signature_name: name of a signature.
-            inputs: by name, arrays that `Signature.check` accepts; strings as arrays of objects, which are bytes.
+            inputs: by name, arrays that `SignatureSpec.check` accepts; strings as arrays of objects, which are bytes.
             timeout: seconds after which the run is stopped. Defaults to no limit.
 
         Returns:
@@ -163,8 +165,8 @@ class Servable:
         # The session gives bare values for tensors of rank 0.
         return {name: np.asarray(results[name], spec.dtype) for name, spec in signature.outputs.items()}
 
-    def warm_up(self):
-        """Replay the requests that the export brings for it; how many they were.
+    def warm_up(self) -> int:
+        """Replay the requests that the export brings for it; return how many they were.
 
         Raises:
             ServingError: if one of them fails, or is no request to predict.
@@ -187,7 +189,7 @@ class Servable:
 
 
 def dtype_name(spec):
-    """TensorFlow's name of a tensor's type, such as `string`."""
+    """Return TensorFlow's name of a tensor's type, such as `string`."""
     return "string" if spec.dtype == np.dtype(object) else spec.dtype.name
 
 
@@ -206,7 +208,7 @@ def _shape_text(shape):
 
 
 def _serving_error(error, prefix=""):
-    """What an exception of TensorFlow means to a client."""
+    """Return what an exception of TensorFlow means to a client."""
     if isinstance(error, ServingError):
         return ServingError(error.code, prefix + error.message)
     # A session raises the error anew, behind a trace of the graph that is of no use to a client.
@@ -227,7 +229,7 @@ _ADVICE_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def _no_advice():
-    """Within it, TensorFlow does not advise against its first loader, the one that TensorFlow Serving uses."""
+    """Keep TensorFlow from advising against its first loader, the one that TensorFlow Serving uses."""
 
     def wanted(record):
         return record.levelno != logging.WARNING

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_transformer.server.grpc_server import GrpcServer
 from keras_transformer.server.http_server import HttpServer
 from keras_transformer.server.options import ServingOptions
-from keras_transformer.server.served_model import ServedModel
+from keras_transformer.server.versions import ServedVersions
 
 FOLDER = Path(__file__).parents[2] / "export"
 TEXT = [tf.TensorSpec([None], tf.string, name="text")]
@@ -79,22 +79,22 @@ def servers(tmp_path_factory):
     ready, addresses = threading.Event(), SimpleNamespace(loop=asyncio.new_event_loop(), stop=asyncio.Event())
 
     async def serve():
-        model = ServedModel("en-de", directory, ServingOptions(port=0, max_string_bytes=1000))
-        http, grpc = HttpServer(model), GrpcServer(model, port=0)
-        await asyncio.gather(model.start(), http.start())
+        versions = ServedVersions("en-de", directory, ServingOptions(port=0, max_string_bytes=1000))
+        http, grpc = HttpServer(versions), GrpcServer(versions, port=0)
+        await asyncio.gather(versions.start(), http.start())
         await grpc.start()
         addresses.rest, addresses.grpc = http.address, f"127.0.0.1:{grpc.port}"
         ready.set()
         await addresses.stop.wait()
         await asyncio.gather(http.stop(), grpc.stop())
-        await model.stop()
+        await versions.stop()
 
     thread = threading.Thread(target=addresses.loop.run_until_complete, args=[serve()])
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(300)
     yield addresses
     addresses.loop.call_soon_threadsafe(addresses.stop.set)
-    thread.join(60)
+    thread.join(300)
     addresses.loop.close()
 
 
@@ -116,7 +116,7 @@ def client(request, servers):
             input=lines,
             capture_output=True,
             env={**environment, "PYTHONIOENCODING": "ascii"},
-            timeout=60,
+            timeout=300,
         )
         return done.stdout.decode("utf-8"), done.stderr.decode("utf-8").splitlines(), done.returncode
 
@@ -257,7 +257,7 @@ def test_another_kind_of_server(client, body):
         thread.start()
         written, messages, status = client("one", "two", address=f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
-        thread.join(30)
+        thread.join(300)
     assert (written, status) == ("", 1)
     assert len(messages) == 1
     assert messages[0].startswith("lines 1 to 2: no translations in the answer")
@@ -278,5 +278,5 @@ def test_client_grpc_does_not_load_tensorflow():
         "    loaded = {name for name in sys.modules if name.startswith('tensorflow.python')}\n"
         "    print(loaded, 'keras' in sys.modules, 'keras_transformer' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1] == b"set() False False"

@@ -14,8 +14,6 @@ import tensorflow as tf
 import tensorflow_text
 
 from keras_transformer.saved_model.signatures import Signatures
-from keras_transformer.saved_model.writer import write_saved_model
-from keras_transformer.translation.translator import Translator
 
 SOURCE = Path(__file__).parents[2] / "export" / "run_saved_model.c"
 LIBRARY = Path(tensorflow_text.__file__).parent / "python" / "ops" / "_sentencepiece_tokenizer.so"
@@ -70,7 +68,7 @@ def run(binary):
     def run(*arguments, lines=(), stdin=None, status=0):
         stdin = b"".join(line + b"\n" for line in lines) if stdin is None else stdin
         done = subprocess.run(
-            [binary, *map(str, arguments)], input=stdin, env=ENVIRONMENT, capture_output=True, timeout=120
+            [binary, *map(str, arguments)], input=stdin, env=ENVIRONMENT, capture_output=True, timeout=300
         )
         assert done.returncode == status, done.stderr.decode()[-4000:]
         if status:
@@ -84,24 +82,12 @@ def run(binary):
 # === The export of a translator ===
 
 
-@pytest.fixture(scope="module")
-def translator(untrained_translator):
-    """With a limit on sources that the tests can pass."""
-    return Translator(
-        untrained_translator.model, untrained_translator.tokenizer, max_extra_tokens=4, max_source_tokens=48
-    )
+# A limit on sources that the tests can pass.
+LIMITS = {"max_source_tokens": 48, "max_extra_tokens": 0}
 
 
-@pytest.fixture(scope="module")
-def export(translator, tmp_path_factory):
-    path = tmp_path_factory.mktemp("export") / "über setzung" / "1"
-    write_saved_model(translator, path, warm_up=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def in_python(export):
-    return tf.saved_model.load(str(export)).signatures
+def in_python(export, name):
+    return tf.saved_model.load(str(export)).signatures[name]
 
 
 def _columns(name, num_rows):
@@ -139,8 +125,9 @@ def _tensor(specification, values):
     "name",
     [name if name == "options" else pytest.param(name, marks=pytest.mark.slow) for name in Signatures.INPUTS],
 )
-def test_every_signature_gives_what_python_gives(name, run, export, in_python):
-    function = in_python[name]
+def test_every_signature_gives_what_python_gives(name, run, export_one):
+    export = export_one(name, **LIMITS)
+    function = in_python(export, name)
     for sizes in ([0], [1], [33, 2]):
         columns = _columns(name, sum(sizes))
         lines = [_line(*fields) for fields in zip(*(columns[key] for key in sorted(columns)), strict=True)]
@@ -168,8 +155,9 @@ def test_every_signature_gives_what_python_gives(name, run, export, in_python):
             start += size
 
 
-def test_translations_alone_line_by_line(run, export, in_python):
-    outputs = in_python["serving_default"](text=tf.constant(LAST))
+def test_translations_alone_line_by_line(run, export_one):
+    export = export_one("serving_default", **LIMITS)
+    outputs = in_python(export, "serving_default")(text=tf.constant(LAST))
     white_space = bytes.maketrans(b"\t\n\v\f\r\x1c\x1d\x1e", b" " * 8)
     expected = [text.translate(white_space) for text in outputs["translation"].numpy()]
     # Four rows a batch: what else is in a batch does not change a row.
@@ -178,7 +166,8 @@ def test_translations_alone_line_by_line(run, export, in_python):
     assert outputs["truncated"].numpy().tolist() == [text.count(b"five") == 40 for text in LAST]
 
 
-def test_an_export_without_its_library_says_so(run, export, tmp_path):
+def test_an_export_without_its_library_says_so(run, export_one, tmp_path):
+    export = export_one("serving_default", **LIMITS)
     error = run(export, status=1)
     assert "'SentencepieceOp'" in error
     assert "See --library" in error
@@ -186,10 +175,10 @@ def test_an_export_without_its_library_says_so(run, export, tmp_path):
     assert f"cannot load the library {tmp_path / 'none.so'}" in error
 
 
-def test_from_ids_to_ids_no_library_is_needed(run, translator, tmp_path):
-    write_saved_model(translator, tmp_path / "1", signatures=["tokens"], warm_up=False)
-    (row,) = run("--signature", "tokens", "--json", tmp_path / "1", lines=[b"5 9 3"])
-    outputs = tf.saved_model.load(str(tmp_path / "1")).signatures["tokens"](source_ids=tf.constant([[5, 9, 3]]))
+def test_from_ids_to_ids_no_library_is_needed(run, export_one):
+    export = export_one("tokens")
+    (row,) = run("--signature", "tokens", "--json", export, lines=[b"5 9 3"])
+    outputs = in_python(export, "tokens")(source_ids=tf.constant([[5, 9, 3]]))
     assert json.loads(row)["target_ids"] == outputs["target_ids"].numpy()[0].tolist()
 
 
@@ -458,7 +447,7 @@ def test_holds_no_python_and_answers_each_batch_at_once_in_steady_memory(binary,
                 sizes.append(megabytes())
         maps = Path(f"/proc/{process.pid}/maps").read_text()
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
     assert "libtensorflow_cc" in maps
     assert "python3" not in {Path(line.split()[-1]).name[:7] for line in maps.splitlines() if ".so" in line}
     assert "libpython" not in maps

@@ -238,8 +238,8 @@ def test_health_check(service, model, compose_flags, state, status):
         before = f"/{compose_flags['rest_api_port']} "
         assert before in command[2]
         command[2] = command[2].replace(before, f"/{server.server_port} ")
-        done = subprocess.run(command, capture_output=True, timeout=30)
-        thread.join(30)
+        done = subprocess.run(command, capture_output=True, timeout=300)
+        thread.join(300)
     assert paths == [f"/v1/models/{model.name}"]
     assert (done.returncode, done.stderr) == (status, b"")
 

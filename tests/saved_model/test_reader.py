@@ -46,9 +46,8 @@ def test_the_model_and_the_tokenizer_are_those_that_were_exported(exported, untr
 
 
 @pytest.mark.parametrize("storage", ["float16", "int8"])
-def test_smaller_weights_are_those_that_the_export_computes_with(untrained_translator, tmp_path, storage):
-    path = tmp_path / "1"
-    write_saved_model(untrained_translator, path, signatures=["score"], weights=storage, warm_up=False)
+def test_smaller_weights_are_those_that_the_export_computes_with(untrained_translator, export_one, storage):
+    path = export_one("score", storage)
     score = tf.saved_model.load(str(path)).signatures["score"]
     found = score(source=tf.constant(SENTENCES), target=tf.constant(TARGETS))
     model = read_model(path)

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer.saved_model.stored_weights import StoredWeights
-from keras_transformer.saved_model.writer import write_saved_model
 
 
 @pytest.fixture
@@ -55,10 +54,9 @@ def test_int8_has_a_scale_for_each_output(model):
 
 @pytest.mark.parametrize(("storage", "size", "tolerance"), [("float16", 0.5, 2e-3), ("int8", 0.25, 0.06)])
 def test_an_export_is_smaller_and_scores_nearly_the_same(
-    untrained_translator, tmp_path, exported, storage, size, tolerance
+    untrained_translator, export_one, exported, storage, size, tolerance
 ):
-    path = tmp_path / "1"
-    write_saved_model(untrained_translator, path, signatures=["score"], weights=storage, warm_up=False)
+    path = export_one("score", storage)
 
     def num_bytes(path):
         return sum(file.stat().st_size for file in (path / "variables").iterdir())

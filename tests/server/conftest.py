@@ -127,11 +127,11 @@ def toy(tmp_path_factory):
 
 
 class RunningServer:
-    """A `ServedModel` and its `HttpServer` in the event loop of a thread, on a free port of loopback."""
+    """A `ServedVersions` and its `HttpServer` in the event loop of a thread, on a free port of loopback."""
 
     def __init__(self, directory, name="toy", **options):
         from keras_transformer.server.http_server import HttpServer
-        from keras_transformer.server.served_model import ServedModel
+        from keras_transformer.server.versions import ServedVersions
 
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -139,22 +139,22 @@ class RunningServer:
 
         async def start():
             # The batcher belongs to the loop it is made in.
-            self.model = ServedModel(name, directory, ServingOptions(port=0, **options))
-            self.http = HttpServer(self.model)
+            self.versions = ServedVersions(name, directory, ServingOptions(port=0, **options))
+            self.http = HttpServer(self.versions)
             await self.http.start()
-            await self.model.start()
+            await self.versions.start()
 
         self.call(start(), timeout=300)  # a real export warms up for a while
         self.port = self.http.port
 
-    def call(self, work, timeout=60):
+    def call(self, work, timeout=300):
         """The result of a coroutine of the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     def stop(self):
         async def stop():
             await self.http.stop_listening()
-            await self.model.stop()
+            await self.versions.stop()
             await self.http.stop()
 
         self.call(stop())
@@ -163,7 +163,7 @@ class RunningServer:
         self.loop.close()
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
 
     def request(self, method, path, body=None, headers=(), connection=None):
         """Status, headers and body of one answer."""
@@ -198,7 +198,7 @@ class RunningServer:
         return total
 
     @staticmethod
-    def wait_until(condition, seconds=30):
+    def wait_until(condition, seconds=300):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end

@@ -21,7 +21,7 @@ class HeldServable:
     def run(self, signature_name, inputs, timeout):
         self.runs.append((signature_name, {name: array.tolist() for name, array in inputs.items()}))
         self._started.release()
-        assert self._may_go.acquire(timeout=60)
+        assert self._may_go.acquire(timeout=300)
         if signature_name == "whole":
             return {"sum": np.array(inputs["x"].sum())}
         if (inputs["x"] < 0).any():
@@ -29,7 +29,7 @@ class HeldServable:
         return {"twice": 2 * inputs["x"]}
 
     async def started(self):
-        assert await asyncio.to_thread(self._started.acquire, timeout=60)
+        assert await asyncio.to_thread(self._started.acquire, timeout=300)
 
     def let_go(self, count=1):
         for _ in range(count):
@@ -46,7 +46,7 @@ def run_test(test, **options):
     async def main():
         batcher = Batcher(**{"max_batch_rows": 8, "num_parallel_runs": 1, "max_queue_length": 100, **options})
         servable = HeldServable()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await test(servable, batcher)
             await batcher.wait_until_idle()
         assert batcher.queue_length == batcher.num_running == 0
@@ -57,7 +57,7 @@ def run_test(test, **options):
     asyncio.run(main())
 
 
-def submit(batcher, servable, inputs, signature="s", timeout=60):
+def submit(batcher, servable, inputs, signature="s", timeout=300):
     return asyncio.ensure_future(batcher.run(servable, signature, inputs, timeout))
 
 
@@ -174,7 +174,7 @@ def test_floats_are_not_padded():
 def test_scalars_run_by_themselves():
     async def test(servable, batcher):
         servable.let_go(4)
-        results = await asyncio.gather(*(batcher.run(servable, "s", {"x": np.array(i)}, 60) for i in range(4)))
+        results = await asyncio.gather(*(batcher.run(servable, "s", {"x": np.array(i)}, 300) for i in range(4)))
         assert [result["twice"] for result in results] == [0, 2, 4, 6]
         assert len(servable.runs) == 4
 
@@ -212,7 +212,7 @@ def test_a_fault_of_the_servable_reaches_its_request():
 
     async def test(servable, batcher):
         results = await asyncio.gather(
-            *(batcher.run(broken, "s", x(number), 60) for number in range(3)), return_exceptions=True
+            *(batcher.run(broken, "s", x(number), 300) for number in range(3)), return_exceptions=True
         )
         assert [type(result) for result in results] == [ZeroDivisionError] * 3
 

@@ -33,7 +33,7 @@ class Client:
 
     def __init__(self, server):
         self.server = server
-        self.grpc = GrpcServer(server.model, port=0)
+        self.grpc = GrpcServer(server.versions, port=0)
         server.call(self.grpc.start())
         self.channel = self.open()
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
@@ -42,7 +42,7 @@ class Client:
     def open(self):
         return grpc.insecure_channel(f"127.0.0.1:{self.grpc.port}", [("grpc.enable_http_proxy", 0)])
 
-    def predict(self, signature="", *, model="toy", version=None, outputs=(), timeout=60, **inputs):
+    def predict(self, signature="", *, model="toy", version=None, outputs=(), timeout=300, **inputs):
         """The answer to a request whose inputs are messages or what `tf.make_tensor_proto` takes."""
         request = predict_pb2.PredictRequest(output_filter=outputs)
         request.model_spec.name, request.model_spec.signature_name = model, signature
@@ -77,7 +77,7 @@ def refused(code, message, call, *arguments, **keywords):
 
 
 def wait_until(condition):
-    for _ in range(6000):
+    for _ in range(30000):
         if condition():
             return
         time.sleep(0.01)
@@ -285,9 +285,9 @@ def test_a_client_that_leaves(client):
     request.model_spec.name, request.model_spec.signature_name = "toy", "slow"
     request.inputs["steps"].CopyFrom(tf.make_tensor_proto(np.int32([200_000])))
     future = client.predictions.Predict.future(request)
-    wait_until(lambda: client.server.model.num_in_flight)
+    wait_until(lambda: client.server.versions.num_in_flight)
     future.cancel()
-    wait_until(lambda: not client.server.model.num_in_flight)
+    wait_until(lambda: not client.server.versions.num_in_flight)
     assert arrays(client.predict("slow", steps=np.int32([3])))["steps"].tolist() == [3]
 
 
@@ -302,7 +302,7 @@ def test_distinct_rows_of_many_clients(client):
                 request = predict_pb2.PredictRequest()
                 request.model_spec.name, request.model_spec.signature_name = "toy", "greeting"
                 request.inputs["text"].CopyFrom(tf.make_tensor_proto(texts))
-                outputs = stub.Predict(request, timeout=60).outputs
+                outputs = stub.Predict(request, timeout=300).outputs
                 assert list(outputs["greeting"].string_val) == [f"hello {text}".encode() for text in texts]
         return number
 
@@ -405,7 +405,7 @@ def test_a_fault_of_the_server_is_in_the_log_only(client, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(client.server.model, "predict", fail)
+    monkeypatch.setattr(client.server.versions, "predict", fail)
     with pytest.raises(grpc.RpcError) as caught:
         client.predict(text=["one"])
     assert caught.value.code() == Code.INTERNAL
@@ -417,14 +417,14 @@ def test_a_fault_of_the_server_is_in_the_log_only(client, monkeypatch, caplog):
 
 
 def test_a_port_that_is_taken(client):
-    other = GrpcServer(client.server.model, port=client.grpc.port)
+    other = GrpcServer(client.server.versions, port=client.grpc.port)
     with pytest.raises(OSError, match=f"127.0.0.1:{client.grpc.port}"):
         client.server.call(other.start())
 
 
 def test_stop_answers_what_has_arrived(make_server, toy):
     client = Client(make_server(toy))
-    model = client.server.model
+    versions = client.server.versions
     steps = 200_000
     while True:  # so many steps that they take longer than what follows, on any machine
         start = time.monotonic()
@@ -434,8 +434,8 @@ def test_stop_answers_what_has_arrived(make_server, toy):
         steps *= 2
     with ThreadPoolExecutor(1) as executor:
         answer = executor.submit(client.predict, "slow", steps=np.int32([steps]))
-        wait_until(lambda: model.num_in_flight)
+        wait_until(lambda: versions.num_in_flight)
         client.server.call(client.grpc.stop())
-        assert arrays(answer.result(60))["steps"].tolist() == [steps]
+        assert arrays(answer.result(300))["steps"].tolist() == [steps]
     refused(Code.UNAVAILABLE, "", client.predict, text=["one"])
     client.close()

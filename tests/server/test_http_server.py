@@ -189,7 +189,7 @@ def test_health_and_loading(make_server, toy):
     server = make_server(toy)
     status, headers, body = server.request("GET", "/healthz")
     assert (status, json.loads(body)) == (200, {"model": "toy", "version": 7})
-    current, server.model._current = server.model._current, None
+    current, server.versions._current = server.versions._current, None
     try:
         status, headers, body = server.request("GET", "/healthz")
         assert status == 503
@@ -197,7 +197,7 @@ def test_health_and_loading(make_server, toy):
         assert server.predict({"instances": ["a"]}) == (503, {"error": "No version is loaded yet."})
         assert server.get("/v1/models") == (200, {"models": []})
     finally:
-        server.model._current = current
+        server.versions._current = current
     server.stop()
 
 
@@ -254,10 +254,10 @@ def test_access_log(make_server, toy, capsys):
 
 def test_a_port_that_is_taken(server, make_server, toy):
     from keras_transformer.server.options import ServingOptions
-    from keras_transformer.server.served_model import ServedModel
+    from keras_transformer.server.versions import ServedVersions
 
     async def start():
-        other = http_server.HttpServer(ServedModel("toy", toy, ServingOptions(port=server.port)))
+        other = http_server.HttpServer(ServedVersions("toy", toy, ServingOptions(port=server.port)))
         try:
             await other.start()
         finally:
@@ -274,7 +274,7 @@ def test_an_end_in_order(make_server, toy):
     document = {"signature_name": "slow", "instances": [10**5]}
     with ThreadPoolExecutor(5) as pool:
         answers = [pool.submit(server.predict, document) for _ in range(5)]
-        server.wait_until(lambda: server.model.num_in_flight == 5)
+        server.wait_until(lambda: server.versions.num_in_flight == 5)
         idle = server.connect()
         assert server.request("GET", "/healthz", connection=idle)[0] == 200
         server.stop()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keras_transformer.server import rest
 from keras_transformer.server.servable import ServingError, TensorSpec
-from keras_transformer.server.served_model import VersionStatus
+from keras_transformer.server.versions import VersionStatus
 
 
 def spec(dtype):

@@ -1,9 +1,11 @@
-"""A model under one name: the newest version of a folder, replaced by newer ones while it is served."""
+"""The versions of a model under one name: the newest is served, and replaced by newer ones meanwhile."""
 
 import asyncio
 import dataclasses
 import logging
 from pathlib import Path
+
+import numpy as np
 
 from keras_transformer.files import SAVED_MODEL_FILE, exported_versions, is_export
 from keras_transformer.server.batcher import Batcher
@@ -23,8 +25,8 @@ class VersionStatus:
     message: str = ""
 
 
-class ServedModel:
-    """Answers requests with the newest version of a model.
+class ServedVersions:
+    """Answer requests with the newest version of a model.
 
     A version is served after it is loaded and its warm-up requests are replayed. A newer one replaces it without
     losing a request: what has arrived is answered by the version it arrived at. One that cannot be loaded is reported
@@ -45,7 +47,7 @@ class ServedModel:
             signature has it. Not set at first.
     """
 
-    def __init__(self, name, directory, options=None):
+    def __init__(self, name: str, directory: str | Path, options: ServingOptions | None = None):
         self.name = name
         self.directory = Path(directory)
         self.options = options or ServingOptions()
@@ -116,7 +118,7 @@ class ServedModel:
                 _LOGGER.exception("Looking for versions in %s failed", self.directory)
 
     async def _update(self):
-        """Load the newest version if it is not the one that is served; the error if that fails."""
+        """Load the newest version if it is not the one that is served; return the error if that fails."""
         paths = exported_versions(self.directory)
         wanted = [version for version, path in paths.items() if self._failed.get(version) != _state_of_files(path)]
         if not wanted or (self._current is not None and max(wanted) == self._current.version):
@@ -167,8 +169,8 @@ class ServedModel:
 
     # === Requests ===
 
-    def servable(self, version=None):
-        """The loaded version of that number, the newest by default.
+    def servable(self, version: int | None = None) -> Servable:
+        """Return the loaded version of that number, the newest by default.
 
         Raises:
             ServingError: NOT_FOUND if another one is served, UNAVAILABLE if none is.
@@ -180,8 +182,8 @@ class ServedModel:
         request = f"Latest({self.name})" if version is None else f"Specific({self.name}, {version})"
         raise ServingError("NOT_FOUND", f"Servable not found for request: {request}")
 
-    def status(self, version=None):
-        """List of `VersionStatus`, newest version first: of one version, or of all; NOT_FOUND if there is none."""
+    def status(self, version: int | None = None) -> list[VersionStatus]:
+        """Return a list of `VersionStatus`, newest first: of one version, or of all; NOT_FOUND if there is none."""
         if version is None:
             if not self._statuses:
                 raise ServingError("NOT_FOUND", f"Could not find any versions of model {self.name}")
@@ -200,7 +202,13 @@ class ServedModel:
         """Whether a version is served and requests are accepted."""
         return self._current is not None and not self._stopping
 
-    async def predict(self, signature_name, inputs, version=None, timeout=None):
+    async def predict(
+        self,
+        signature_name: str,
+        inputs: dict[str, np.ndarray],
+        version: int | None = None,
+        timeout: float | None = None,
+    ) -> tuple[int, dict[str, np.ndarray]]:
         """Run a signature.
 
         Args:
@@ -258,7 +266,7 @@ class ServedModel:
 
 
 def _state_of_files(path):
-    """Changes when a version is written anew; `None` if it is gone."""
+    """Return what changes when a version is written anew; `None` if it is gone."""
     try:
         state = (path / SAVED_MODEL_FILE).stat()
     except OSError:

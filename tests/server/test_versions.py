@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer.server.options import ServingOptions
 from keras_transformer.server.servable import ServingError
-from keras_transformer.server.served_model import ServedModel, VersionStatus
+from keras_transformer.server.versions import ServedVersions, VersionStatus
 
 ENDLESS = {"steps": np.array([2**31 - 1], np.int32)}
 
@@ -19,26 +19,26 @@ def texts(*values):
     return {"text": array}
 
 
-def with_model(test, directory, **options):
+def with_versions(test, directory, **options):
     async def main():
-        model = ServedModel("toy", directory, ServingOptions(**{"poll_seconds": 0.02, **options}))
-        async with asyncio.timeout(100):
-            await model.start()
-            await test(model)
-            await model.stop()
-        return model
+        versions = ServedVersions("toy", directory, ServingOptions(**{"poll_seconds": 0.02, **options}))
+        async with asyncio.timeout(300):
+            await versions.start()
+            await test(versions)
+            await versions.stop()
+        return versions
 
     return asyncio.run(main())
 
 
-async def failure(model, *arguments, **named):
+async def failure(versions, *arguments, **named):
     with pytest.raises(ServingError) as caught:
-        await model.predict(*arguments, **named)
+        await versions.predict(*arguments, **named)
     return caught.value.code, caught.value.message
 
 
-async def greeting(model):
-    version, outputs = await model.predict("greeting", texts(b"you"))
+async def greeting(versions):
+    version, outputs = await versions.predict("greeting", texts(b"you"))
     return version, outputs["greeting"][0].decode()
 
 
@@ -48,55 +48,55 @@ async def until(condition):
 
 
 def test_requests_and_limits(toy):
-    async def test(model):
-        assert model.is_ready
-        assert model.current_version == 7
+    async def test(versions):
+        assert versions.is_ready
+        assert versions.current_version == 7
         for version in (None, 7):
-            number, outputs = await model.predict("", texts(b"a"), version)
+            number, outputs = await versions.predict("", texts(b"a"), version)
             assert number == 7
             assert outputs["upper"].tolist() == [b"A"]
-        assert await failure(model, "", texts(b"a"), 8) == (
+        assert await failure(versions, "", texts(b"a"), 8) == (
             "NOT_FOUND",
             "Servable not found for request: Specific(toy, 8)",
         )
-        assert (await failure(model, "nothing", texts(b"a")))[0] == "FAILED_PRECONDITION"
-        assert (await failure(model, "", {}))[0] == "INVALID_ARGUMENT"
-        await model.predict("", texts(*[b"1234"] * 3))
-        assert await failure(model, "", texts(*[b"a"] * 4)) == (
+        assert (await failure(versions, "nothing", texts(b"a")))[0] == "FAILED_PRECONDITION"
+        assert (await failure(versions, "", {}))[0] == "INVALID_ARGUMENT"
+        await versions.predict("", texts(*[b"1234"] * 3))
+        assert await failure(versions, "", texts(*[b"a"] * 4)) == (
             "INVALID_ARGUMENT",
             "A request must have at most 3 rows. Received: 4",
         )
-        assert await failure(model, "", texts(b"", b"12345")) == (
+        assert await failure(versions, "", texts(b"", b"12345")) == (
             "INVALID_ARGUMENT",
             "A string of input `text` must have at most 4 bytes. Received: 5",
         )
-        assert await failure(model, "slow", ENDLESS, timeout=0.05) == (
+        assert await failure(versions, "slow", ENDLESS, timeout=0.05) == (
             "DEADLINE_EXCEEDED",
             "The request took longer than 0.05 seconds.",
         )
-        assert (await failure(model, "slow", ENDLESS, timeout=1e9))[1].endswith("longer than 0.2 seconds.")
-        assert model.num_in_flight == 0
+        assert (await failure(versions, "slow", ENDLESS, timeout=1e9))[1].endswith("longer than 0.2 seconds.")
+        assert versions.num_in_flight == 0
 
-    model = with_model(test, toy, max_request_rows=3, max_string_bytes=4, timeout_seconds=0.2)
-    assert not model.is_ready
-    assert model.status() == [VersionStatus(7, "END")]
+    versions = with_versions(test, toy, max_request_rows=3, max_string_bytes=4, timeout_seconds=0.2)
+    assert not versions.is_ready
+    assert versions.status() == [VersionStatus(7, "END")]
 
 
 def test_reports(toy):
     reports = []
 
-    async def test(model):
-        model.on_request = lambda *report: reports.append(report[:2])
-        await model.predict("", texts(b"a"))
-        await failure(model, "no such name", texts(b"a"))
-        await failure(model, "picky", texts(b"bad"))
-        task = asyncio.ensure_future(model.predict("slow", ENDLESS))
-        await until(lambda: model.num_in_flight == 1 and model.batcher.num_running)
+    async def test(versions):
+        versions.on_request = lambda *report: reports.append(report[:2])
+        await versions.predict("", texts(b"a"))
+        await failure(versions, "no such name", texts(b"a"))
+        await failure(versions, "picky", texts(b"bad"))
+        task = asyncio.ensure_future(versions.predict("slow", ENDLESS))
+        await until(lambda: versions.num_in_flight == 1 and versions.batcher.num_running)
         task.cancel()
         await asyncio.wait([task])
-        assert model.num_in_flight == 0
+        assert versions.num_in_flight == 0
 
-    with_model(test, toy, timeout_seconds=1.0)
+    with_versions(test, toy, timeout_seconds=1.0)
     assert reports == [
         ("serving_default", "OK"),
         ("", "FAILED_PRECONDITION"),
@@ -106,32 +106,32 @@ def test_reports(toy):
 
 
 def test_status(toy):
-    async def test(model):
-        assert model.status() == model.status(7) == [VersionStatus(7, "AVAILABLE")]
+    async def test(versions):
+        assert versions.status() == versions.status(7) == [VersionStatus(7, "AVAILABLE")]
         with pytest.raises(ServingError, match="Could not find version 8 of model toy") as caught:
-            model.status(8)
+            versions.status(8)
         assert caught.value.code == "NOT_FOUND"
 
-    with_model(test, toy)
+    with_versions(test, toy)
 
 
 def test_before_it_is_loaded(toy):
     async def main():
-        model = ServedModel("toy", toy)
-        assert not model.is_ready
-        assert (await failure(model, "", texts(b"a")))[0] == "UNAVAILABLE"
+        versions = ServedVersions("toy", toy)
+        assert not versions.is_ready
+        assert (await failure(versions, "", texts(b"a")))[0] == "UNAVAILABLE"
         with pytest.raises(ServingError, match="Could not find any versions of model toy"):
-            model.status()
+            versions.status()
 
     asyncio.run(main())
 
 
 def test_a_single_version_folder(toy):
-    async def test(model):
-        assert model.current_version == 7
-        assert model.servable().path == toy / "7"
+    async def test(versions):
+        assert versions.current_version == 7
+        assert versions.servable().path == toy / "7"
 
-    with_model(test, toy / "7")
+    with_versions(test, toy / "7")
 
 
 @pytest.mark.parametrize("names", [None, [], ["new", "1.tmp", "x1"], ["1"]])
@@ -142,7 +142,7 @@ def test_no_version(tmp_path, names):
         if name != "1":  # which is not written to the end
             (base / name / "saved_model.pb").write_bytes(b"")
     with pytest.raises(ServingError, match=r"must be a version of the model \(N/saved_model.pb\) in") as caught:
-        with_model(None, base)
+        with_versions(None, base)
     assert caught.value.code == "NOT_FOUND"
 
 
@@ -152,31 +152,31 @@ def test_newer_versions_replace_older_ones(toy, write_toy_model, tmp_path):
     shutil.copytree(toy / "7", base / "1")
     write_toy_model(tmp_path / "ten", greeting="good day")
 
-    async def test(model):
-        assert await greeting(model) == (2, "hello you")
-        assert [status.version for status in model.status()] == [2]
+    async def test(versions):
+        assert await greeting(versions) == (2, "hello you")
+        assert [status.version for status in versions.status()] == [2]
         # A request that the older version still works on.
-        running = asyncio.ensure_future(model.predict("slow", {"steps": np.array([10**9], np.int32)}))
-        await until(lambda: model.batcher.num_running)
+        running = asyncio.ensure_future(versions.predict("slow", {"steps": np.array([10**9], np.int32)}))
+        await until(lambda: versions.batcher.num_running)
         (tmp_path / "ten").rename(base / "10")
-        await until(lambda: model.current_version == 10)
-        assert model.status() == [VersionStatus(10, "AVAILABLE"), VersionStatus(2, "UNLOADING")]
-        assert (await failure(model, "", texts(b"a"), 2))[0] == "NOT_FOUND"
+        await until(lambda: versions.current_version == 10)
+        assert versions.status() == [VersionStatus(10, "AVAILABLE"), VersionStatus(2, "UNLOADING")]
+        assert (await failure(versions, "", texts(b"a"), 2))[0] == "NOT_FOUND"
         assert not running.done()
         with pytest.raises(ServingError, match="longer than 3 seconds"):
             await running
-        assert await greeting(model) == (10, "good day you")
-        await until(lambda: model.status(2) == [VersionStatus(2, "END")])
+        assert await greeting(versions) == (10, "good day you")
+        await until(lambda: versions.status(2) == [VersionStatus(2, "END")])
         # Back to the older version when the newer one is taken away.
         (base / "10").rename(tmp_path / "away")
-        await until(lambda: model.current_version == 2)
-        assert await greeting(model) == (2, "hello you")
+        await until(lambda: versions.current_version == 2)
+        assert await greeting(versions) == (2, "hello you")
         # The last one stays.
         shutil.rmtree(base)
         await asyncio.sleep(0.1)
-        assert await greeting(model) == (2, "hello you")
+        assert await greeting(versions) == (2, "hello you")
 
-    with_model(test, base, timeout_seconds=3.0)
+    with_versions(test, base, timeout_seconds=3.0)
 
 
 def test_no_request_is_lost_when_versions_change(toy, write_toy_model, tmp_path):
@@ -184,12 +184,12 @@ def test_no_request_is_lost_when_versions_change(toy, write_toy_model, tmp_path)
     shutil.copytree(toy / "7", base / "1")
     write_toy_model(tmp_path / "two", greeting="good day")
 
-    async def test(model):
+    async def test(versions):
         answers = []
 
         async def client():
             while len(answers) < 100 or answers[-1][0] == 1:
-                answers.append(await greeting(model))
+                answers.append(await greeting(versions))
 
         clients = asyncio.gather(*(client() for _ in range(4)))
         await until(lambda: len(answers) > 20)
@@ -197,7 +197,7 @@ def test_no_request_is_lost_when_versions_change(toy, write_toy_model, tmp_path)
         await clients
         assert set(answers) == {(1, "hello you"), (2, "good day you")}
 
-    with_model(test, base)
+    with_versions(test, base)
 
 
 @pytest.mark.parametrize("fault", ["damaged", "warm-up"])
@@ -211,21 +211,21 @@ def test_a_version_that_cannot_be_loaded(toy, write_toy_model, tmp_path, fault, 
         write_toy_model(tmp_path / "two", warm_up=[("picky", {"text": ["bad"]})])
     write_toy_model(tmp_path / "good", greeting="good day")
 
-    async def test(model):
+    async def test(versions):
         (tmp_path / "two").rename(base / "2")
-        await until(lambda: len(model.status()) == 2 and model.status(2)[0].state == "END")
-        assert model.status(2)[0].code != "OK"
-        assert ("Warm-up request 1" if fault == "warm-up" else "Cannot load") in model.status(2)[0].message
+        await until(lambda: len(versions.status()) == 2 and versions.status(2)[0].state == "END")
+        assert versions.status(2)[0].code != "OK"
+        assert ("Warm-up request 1" if fault == "warm-up" else "Cannot load") in versions.status(2)[0].message
         await asyncio.sleep(0.2)
         assert caplog.text.count("Version 2 of toy is not served") == 1  # not tried again
-        assert await greeting(model) == (1, "hello you")
+        assert await greeting(versions) == (1, "hello you")
         # But when it is written anew.
         shutil.rmtree(base / "2")
         (tmp_path / "good").rename(base / "2")
-        await until(lambda: model.current_version == 2)
-        assert await greeting(model) == (2, "good day you")
+        await until(lambda: versions.current_version == 2)
+        assert await greeting(versions) == (2, "good day you")
 
-    with_model(test, base)
+    with_versions(test, base)
 
 
 def test_a_start_with_a_version_that_cannot_be_loaded(toy, tmp_path):
@@ -233,25 +233,25 @@ def test_a_start_with_a_version_that_cannot_be_loaded(toy, tmp_path):
     (base / "2").mkdir(parents=True)
     (base / "2/saved_model.pb").write_bytes(b"\xff" * 100)
     with pytest.raises(ServingError, match=f"Cannot load {base}/2"):
-        with_model(None, base)
+        with_versions(None, base)
     shutil.copytree(toy / "7", base / "1")
 
-    async def test(model):
-        assert await greeting(model) == (1, "hello you")
-        assert [(status.version, status.state) for status in model.status()] == [(2, "END"), (1, "AVAILABLE")]
+    async def test(versions):
+        assert await greeting(versions) == (1, "hello you")
+        assert [(status.version, status.state) for status in versions.status()] == [(2, "END"), (1, "AVAILABLE")]
 
-    with_model(test, base)
+    with_versions(test, base)
 
 
 def test_a_stop_answers_what_has_arrived(toy):
     async def main():
-        model = ServedModel("toy", toy, ServingOptions(max_batch_rows=1))
-        await model.start()
-        tasks = [asyncio.ensure_future(model.predict("greeting", texts(b"%d" % number))) for number in range(20)]
+        versions = ServedVersions("toy", toy, ServingOptions(max_batch_rows=1))
+        await versions.start()
+        tasks = [asyncio.ensure_future(versions.predict("greeting", texts(b"%d" % number))) for number in range(20)]
         await asyncio.sleep(0)
-        await model.stop()
-        assert not model.is_ready
-        assert (await failure(model, "", texts(b"a")))[0] == "UNAVAILABLE"
+        await versions.stop()
+        assert not versions.is_ready
+        assert (await failure(versions, "", texts(b"a")))[0] == "UNAVAILABLE"
         return [(await task)[1]["greeting"][0] for task in tasks]
 
     assert asyncio.run(main()) == [b"hello %d" % number for number in range(20)]
@@ -259,11 +259,11 @@ def test_a_stop_answers_what_has_arrived(toy):
 
 def test_a_stop_gives_up_what_does_not_end(toy, caplog):
     async def main():
-        model = ServedModel("toy", toy, ServingOptions(stop_seconds=0.1))
-        await model.start()
-        task = asyncio.ensure_future(model.predict("slow", ENDLESS))
-        await until(lambda: model.batcher.num_running)
-        await model.stop()
+        versions = ServedVersions("toy", toy, ServingOptions(stop_seconds=0.1))
+        await versions.start()
+        task = asyncio.ensure_future(versions.predict("slow", ENDLESS))
+        await until(lambda: versions.batcher.num_running)
+        await versions.stop()
         with pytest.raises(ServingError) as caught:
             await task
         assert caught.value.code == "CANCELLED"

@@ -31,6 +31,7 @@ _HOMES = {
     "PositionalEmbedding": "layers.positional_embedding",
     "Residual": "layers.residual",
     "Transformer": "transformer",
+    "count_parameters": "parameter_count",
     # What `fit` is given
     "Adam": "training.optimizers",
     "ConstantSchedule": "training.schedules",

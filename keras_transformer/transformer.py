@@ -95,12 +95,7 @@ class Transformer(keras.Model):
         source_embedding, target_embedding = _embeddings(config)
         encoder = Encoder(EncoderLayer(**layer_arguments), num_encoder_layers, dtype=dtype, name="encoder")
         decoder = Decoder(DecoderLayer(**layer_arguments), num_decoder_layers, dtype=dtype, name="decoder")
-        output_dense = output_cast = None
-        if tying == "none":
-            vocabulary_size = config["target_vocabulary_size"]
-            output_dense = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="logits")
-            # A layer, because `ops.cast` would lose the mask that the logits carry.
-            output_cast = keras.layers.Activation("linear", dtype="float32", name="float32_logits")
+        output_dense, output_cast = _outputs(config)
 
         # === Functional graph: the embeddings make the masks, from the ids, and they travel on with the vectors ===
         source_ids = keras.Input((None,), dtype="int32", name="source_ids")
@@ -118,8 +113,7 @@ class Transformer(keras.Model):
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder = encoder, decoder
         self.output_dense, self.output_cast = output_dense, output_cast
-        self.max_length = max_length
-        self.num_decoder_layers = num_decoder_layers
+        self.max_length, self.num_decoder_layers = max_length, num_decoder_layers
         self._config = {
             **config,
             "activation": keras.activations.serialize(keras.activations.get(activation)),
@@ -277,6 +271,15 @@ def _embeddings(config):
     if config["tying"] == "three-way":
         return (embedding("source", "embedding"),) * 2
     return embedding("source", "source_embedding"), embedding("target", "target_embedding")
+
+
+def _outputs(config):
+    """The layers that make logits of vectors, None where the target embedding does."""
+    if config["tying"] != "none":
+        return None, None
+    dense = keras.layers.Dense(config["target_vocabulary_size"], use_bias=False, dtype=config["dtype"], name="logits")
+    # A layer, because `ops.cast` would lose the mask that the logits carry.
+    return dense, keras.layers.Activation("linear", dtype="float32", name="float32_logits")
 
 
 def _logits(outputs, target_embedding, output_dense, output_cast):

@@ -16,6 +16,7 @@ FLOORS = (
     {"vocabulary", "files", "keras_internals", "masks", "registration", "start_up"},
     {"presets", "layers"},
     {"transformer"},
+    {"parameter_count"},
     {"data"},
     {"decoding"},
     {"training"},

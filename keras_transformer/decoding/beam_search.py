@@ -1,72 +1,15 @@
 """Beam search in the TensorFlow graph."""
 
 import dataclasses
-from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.decoding.beam_records import Continuations, RowInputs, State
 from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer
-
-
-class Phrases(NamedTuple):
-    """What must appear in each row, see `ConstrainedBeamSearch`."""
-
-    ids: tf.Tensor  # int32 [B, C, P + 1]: the tokens of each phrase, then padding
-    lengths: tf.Tensor  # int32 [B, C]
-    twins: tf.Tensor  # bool [B, C, C]: whether the second phrase equals the first and stands before it
-
-
-class RowInputs(NamedTuple):
-    """What a step reads of the rows and never changes; None for what was not given."""
-
-    max_lengths: tf.Tensor  # int32 [B]
-    length_penalties: tf.Tensor  # float32 [B]
-    prefix_ids: tf.Tensor | None  # int32 [B, P]
-    min_lengths: tf.Tensor | None  # int32 [B]
-    source_mask: tf.Tensor | None  # bool [B, S]
-    phrases: Phrases | None
-
-
-class State(NamedTuple):
-    """The state of the loop. Of H live hypotheses, K are in each bank; plain search has one bank."""
-
-    index: tf.Tensor  # int32 []: number of steps taken
-    settled: tf.Tensor  # bool [B]: rows whose result no further step can change
-    # Live hypotheses, in each bank best first; one that does not exist has a total of -inf.
-    last_ids: tf.Tensor  # int32 [B, H]: what the next step reads
-    ids: tf.Tensor  # int32 [B, H, L]
-    ancestry: tf.Tensor  # int32 [B, H, L]: the slot that each position of a hypothesis was in, -1 where there is none
-    totals: tf.Tensor  # float32 [B, H]: what the search adds up
-    log_probabilities: tf.Tensor  # float32 [B, H]: what the model says; differs under a repetition penalty only
-    coverage: object  # float32 [B, H, S]: attention that each source position got; () without a penalty
-    # With banks, else ():
-    progress: object  # int32 [B, H, C]: how many of each phrase's tokens are covered
-    texts: object  # int32 [B, H]: a number for the ids; two slots have the same if, and only if, their ids are equal
-    # Finished hypotheses, best first; one that does not exist has a score of -inf.
-    finished_ids: tf.Tensor  # int32 [B, N, L]
-    finished_lengths: tf.Tensor  # int32 [B, N]
-    finished_log_probabilities: tf.Tensor  # float32 [B, N]
-    finished_scores: tf.Tensor  # float32 [B, N]
-    cache: object  # nested tensors that belong to the next-token function
-
-
-class Continuations(NamedTuple):
-    """Hypotheses one token longer: M of each row, or of each bank, best first; [B, M] or [B, banks, M]."""
-
-    totals: tf.Tensor  # float32
-    parents: tf.Tensor  # int32: the slot of the hypothesis that is continued
-    tokens: tf.Tensor  # int32: what by
-    log_probabilities: object = ()  # float32
-    progress: object = ()  # int32 [.., C], with banks
-    texts: object = ()  # int32, with banks
-
-    def take(self, chosen):
-        """Those at some places of the last dimension but the phrases'."""
-        return tf.nest.map_structure(lambda values: tf.gather(values, chosen, batch_dims=chosen.shape.rank - 1), self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,34 +103,12 @@ class BeamSearch(Constraints):
         source_mask=None,
         constraint_ids=None,
     ):
-        """Search.
-
-        Shapes: B rows, K `beam_size`, N `num_hypotheses`, V vocabulary, L the longest limit, S source positions.
+        """Search. `Search` says what the arguments are that are not told here.
 
         Args:
-            next_logits: function `(ids, cache, index, ancestry) -> (logits, cache)`: from the ids [B, K] at position
-                `index` and the cache of the positions before, the float32 logits [B, K, V] of the next tokens and the
-                new cache. Row b's hypothesis k had its position t in slot `ancestry[b, k, t]` (int32 [B, K, C], C the
-                positions that the cache has room for; -1 from `index` + 1 on). Nothing in the cache is ever moved, so
-                the function has to read position t of the hypothesis from that slot. With a coverage penalty it
-                returns the attention [B, K, S] as a third value.
-            cache: what `next_logits` needs at index 0, a nested structure of tensors; without room, if it can grow.
-                If it can, the first dimension of all its tensors must be the rows, of which fewer remain as rows are
-                settled: all that `next_logits` knows of its rows must then be in the cache.
-            max_lengths: int32 [B], the most tokens of each row, the end id counted; a row of 0 stays empty.
-            start_id: the id read at index 0.
-            end_id: the id that ends a hypothesis.
-            padding_id: the id that fills up results. Defaults to 0.
-            prefix_ids: int32 [B, P], tokens that each row must begin with, padded; their log-probabilities count.
             min_lengths: int32 [B], for each row in place of `min_length`.
             length_penalties: float32 [B], for each row in place of `length_penalty`.
-            max_length: L, if it is known; XLA needs it to be static. Greater `max_lengths` are cut to it. Defaults to
-                the greatest of `max_lengths`.
-            grow_cache: function from a cache to one with room for `block_length` more positions. Without it, the cache
-                must have room for L positions from the start.
-            block_length: number of positions that the cache grows by; comes with `grow_cache`.
             source_mask: boolean [B, S], the source's real tokens; required by a coverage penalty.
-
             constraint_ids: for a `ConstrainedBeamSearch`.
 
         Returns:

@@ -4,7 +4,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_transformer.decoding.beam_search import BeamSearch, Continuations, Phrases
+from keras_transformer.decoding.beam_records import Continuations, Phrases
+from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.constraints import IMPOSSIBLE, prefix_token
 from keras_transformer.decoding.top_k import log_normalizer, top_k
 

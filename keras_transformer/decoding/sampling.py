@@ -133,25 +133,12 @@ class Sampling(Constraints):
         grow_cache=None,
         block_length=None,
     ):
-        """Draw samples.
-
-        Shapes: B rows, N `num_hypotheses`, V vocabulary, L the longest limit.
+        """Draw samples. `Search` says what the arguments are that are not told here.
 
         Args:
-            next_logits: as for `BeamSearch`, with K = N. A sample keeps its slot, so `ancestry[b, n, t]` is n up to
-                `index`; a third value is not looked at. Logits of complete samples are not looked at either.
-            cache: as for `BeamSearch`.
-            max_lengths: int32 [B], the most tokens of each row, the end id counted; a row of 0 stays empty.
+            next_logits: a sample keeps its slot, so `ancestry[b, n, t]` is n up to `index`; a third value is not looked
+                at. Logits of complete samples are not looked at either.
             seeds: int32 [B, 2], a seed for each row. Rows with equal seeds draw equal numbers.
-            start_id: the id read at index 0.
-            end_id: the id that ends a sample.
-            padding_id: the id that fills up results. Defaults to 0.
-            prefix_ids: int32 [B, P], tokens that each row must begin with, padded; their log-probabilities count.
-            max_length: L, if it is known; XLA needs it to be static. Greater `max_lengths` are cut to it. Defaults to
-                the greatest of `max_lengths`.
-            grow_cache: function from a cache to one with room for `block_length` more positions. Without it, the cache
-                must have room for L positions from the start.
-            block_length: number of positions that the cache grows by; comes with `grow_cache`.
 
         Returns:
             A `SearchResult`, samples in the order drawn.

@@ -30,5 +30,44 @@ class Search(Protocol):
             ValueError: if there is none.
         """
 
-    def __call__(self, next_logits, cache, max_lengths, *, start_id, end_id, padding_id=0, **options) -> SearchResult:
-        """Search; `BeamSearch` says what the arguments are."""
+    def __call__(
+        self,
+        next_logits,
+        cache,
+        max_lengths,
+        *,
+        start_id,
+        end_id,
+        padding_id=0,
+        prefix_ids=None,
+        max_length=None,
+        grow_cache=None,
+        block_length=None,
+        **options,
+    ) -> SearchResult:
+        """Search.
+
+        Shapes: B rows, K `width`, N `num_hypotheses`, V vocabulary, L the longest limit, S source positions.
+
+        Args:
+            next_logits: function `(ids, cache, index, ancestry) -> (logits, cache)`: from the ids [B, K] at position
+                `index` and the cache of the positions before, the float32 logits [B, K, V] of the next tokens and the
+                new cache. Row b's hypothesis k had its position t in slot `ancestry[b, k, t]` (int32 [B, K, C], C the
+                positions that the cache has room for; -1 from `index` + 1 on). Nothing in the cache is ever moved, so
+                the function has to read position t of the hypothesis from that slot. Where `needs_attention`, it
+                returns the attention [B, K, S] as a third value.
+            cache: what `next_logits` needs at index 0, a nested structure of tensors; without room, if it can grow.
+                If it can, the first dimension of all its tensors must be the rows, of which fewer remain as rows are
+                settled: all that `next_logits` knows of its rows must then be in the cache.
+            max_lengths: int32 [B], the most tokens of each row, the end id counted; a row of 0 stays empty.
+            start_id: the id read at index 0.
+            end_id: the id that ends a hypothesis.
+            padding_id: the id that fills up results. Defaults to 0.
+            prefix_ids: int32 [B, P], tokens that each row must begin with, padded; their log-probabilities count.
+            max_length: L, if it is known; XLA needs it to be static. Greater `max_lengths` are cut to it. Defaults to
+                the greatest of `max_lengths`.
+            grow_cache: function from a cache to one with room for `block_length` more positions. Without it, the cache
+                must have room for L positions from the start.
+            block_length: number of positions that the cache grows by; comes with `grow_cache`.
+            options: what the kind of search takes besides.
+        """

@@ -164,45 +164,42 @@ class Translator(TranslationGraph):
             attention_layer = self.attention_layer(attention_layer)
         sources = self.tokenizer.encode(sentences)
         prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, sources)]
-        constraints = [
-            [ids for phrase in phrases or () if (ids := self._target_ids("constraints", phrase))]
-            for phrases in _per_sentence("constraints", constraints, sources)
-        ]
+        constraints = [self._phrases(phrases) for phrases in _per_sentence("constraints", constraints, sources)]
         if any(constraints):
             search = search.containing(max(sum(map(len, phrases)) for phrases in constraints))
-        truncated = [len(source) > self.max_source_tokens for source in sources]
-        self._warn_of_cuts(truncated)
-        sources = [source[: self.max_source_tokens] for source in sources]
-
-        def search_batch(rows):
-            found = self._search_batch(
-                search,
-                [sources[row] for row in rows],
-                [prefixes[row] for row in rows],
-                [constraints[row] for row in rows] if any(constraints) else None,
-                seed,
-            )
-            return [
-                [hypothesis._replace(truncated=truncated[row]) for hypothesis in hypotheses]
-                for row, hypotheses in zip(rows, found, strict=True)
-            ]
-
-        lengths = [len(source) + 1 for source in sources]
+        self._warn_of_cuts(sources)
+        columns = sources, prefixes, constraints if any(constraints) else None
+        lengths = [min(len(source), self.max_source_tokens) + 1 for source in sources]
         most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
-        results = run_by_length(search_batch, lengths, MAX_BATCH_TOKENS, most_rows, on_progress)
+
+        def run(rows):
+            return self._search_rows(search, columns, rows, seed)
+
+        results = run_by_length(run, lengths, MAX_BATCH_TOKENS, most_rows, on_progress)
         if return_alignments:
             self._add_alignments(sources, results, attention_layer, attention_head)
         return results
 
-    def _warn_of_cuts(self, truncated):
+    def _warn_of_cuts(self, sources):
         """Warn of the sentences that are cut, by number."""
-        numbers = [str(index + 1) for index, cut in enumerate(truncated) if cut]
+        limit = self.max_source_tokens
+        numbers = [str(number) for number, source in enumerate(sources, 1) if len(source) > limit]
         if numbers:
             warnings.warn(
-                f"Cut {len(numbers)} of {len(truncated)} sentences to `max_source_tokens`={self.max_source_tokens}: "
+                f"Cut {len(numbers)} of {len(sources)} sentences to `max_source_tokens`={limit}: "
                 f"number {', '.join(numbers[:10])}{', ...' if len(numbers) > 10 else ''}",
                 stacklevel=3,
             )
+
+    def _search_rows(self, search, columns, rows, seed):
+        """Hypotheses of some rows of the columns: sources (cut here), prefixes, and constraints or None."""
+        sources, prefixes, constraints = ([column[row] for row in rows] if column else None for column in columns)
+        cut = [source[: self.max_source_tokens] for source in sources]
+        found = self._search_batch(search, cut, prefixes, constraints, seed)
+        return [
+            [hypothesis._replace(truncated=len(source) > self.max_source_tokens) for hypothesis in hypotheses]
+            for source, hypotheses in zip(sources, found, strict=True)
+        ]
 
     def score(self, sentences, targets):
         """Score given translations, by running the model on them (forced decoding).
@@ -251,6 +248,10 @@ class Translator(TranslationGraph):
                 f"`{name}` must hold ids of the vocabulary other than padding, start and end. Received: {ids}"
             )
         return ids
+
+    def _phrases(self, phrases):
+        """Ids of what one translation must contain."""
+        return [ids for phrase in phrases or () if (ids := self._target_ids("constraints", phrase))]
 
     def _search_batch(self, search, sources, prefixes, constraints, seed):
         """Hypotheses of one batch of sources, given as ids without an end mark."""
@@ -311,7 +312,8 @@ class Translator(TranslationGraph):
             return attention, align_words(attention, *words)[0]
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
-        pairs = [([*sources[row], END_ID], list(results[row][place].ids)) for row, place in places]
+        limit = self.max_source_tokens
+        pairs = [([*sources[row][:limit], END_ID], list(results[row][place].ids)) for row, place in places]
 
         def align_batch(batch):
             inputs = [padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]

@@ -29,7 +29,18 @@ def test_importing_costs_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("imports", ["import keras, keras_transformer", "import keras_transformer, keras"])
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import keras, keras_transformer",
+        "import keras_transformer, keras",
+        "import keras; from keras_transformer.masks import padding_mask",
+        "from keras_transformer.masks import padding_mask; import keras",
+        "from keras_transformer.layers import Encoder; import keras",
+        "from keras_transformer import Encoder; import keras",
+        "from keras_transformer.training.losses import LabelSmoothedCrossEntropy; import keras",
+    ],
+)
 def test_keras_loads_a_model_when_the_package_is_imported_and_nothing_else(imports, tmp_path):
     model = kt.Transformer.from_preset("tiny", 300, num_encoder_layers=1, num_decoder_layers=1)
     model.compile(kt.Adam(kt.CosineSchedule(1e-3, 10)), kt.LabelSmoothedCrossEntropy(), metrics=[kt.Perplexity()])

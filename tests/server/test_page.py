@@ -13,7 +13,7 @@ import pytest
 
 import keras_transformer
 
-PAGE = Path(keras_transformer.__file__).parent / "serving" / "page"
+PAGE = Path(keras_transformer.__file__).parent / "server" / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LOWEST = -3.4028234663852886e38
 POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

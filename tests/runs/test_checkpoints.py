@@ -135,9 +135,9 @@ def test_killed_anywhere_in_a_save_the_run_ends_as_if_it_had_never_stopped(tmp_p
         assert_same(resumed, uninterrupted)
         # Also what the average at the end would be taken of, and nothing of the killed save is left.
         assert stems(directory) == {"ckpt-4", "ckpt-5"}
-        names = sorted(path.name for path in directory.iterdir() if not path.name.endswith(".temporary"))
+        names = sorted(path.name for path in directory.iterdir() if not path.name.startswith(".writing-"))
         assert names == expected
-    assert {"write", "write_through", "replace", "fsync", "unlink"} == set(events)
+    assert {"write", "write_text", "replace", "fsync", "unlink"} == set(events)
     assert restored == {3, 4}
     assert number > 12
 

@@ -56,6 +56,8 @@ _HOMES = {
     "ResumeEpoch": "runs.resuming",
     "StopOnSignal": "runs.resuming",
     "TrainingInterrupted": "runs.resuming",
+    "RunSettings": "runs.settings",
+    "TrainingRun": "runs.training_run",
     "TensorBoardLog": "runs.tensorboard",
     # Text to text
     "BeamSearch": "decoding.beam_search",

@@ -7,13 +7,10 @@
 A run directory holds everything: configuration, tokenizer, token ids, checkpoints, logs, model, results and export.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -33,30 +30,17 @@ from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
 from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.files import (
-    CHECKPOINTS_FOLDER,
-    CONFIG_FILE,
-    METRICS_FILE,
-    RESULTS_FILE,
-    TOKENIZER_FILE,
-    write_text,
-)
+from keras_transformer.files import TOKENIZER_FILE, TOKENS_FOLDER
 from keras_transformer.presets import PRESETS
 from keras_transformer.pretrained import Pretrained
 from keras_transformer.runs import hosts
-from keras_transformer.runs.callbacks import MetricsLog, TranslationScores
-from keras_transformer.runs.checkpoints import CheckpointEvery, Checkpoints
-from keras_transformer.runs.report import plot_metrics
-from keras_transformer.runs.resuming import ResumeEpoch, TrainingInterrupted
-from keras_transformer.runs.tensorboard import TensorBoardLog
-from keras_transformer.saved_model.writer import write_saved_model
-from keras_transformer.training.checkpoint_average import average_checkpoints
+from keras_transformer.runs.resuming import TrainingInterrupted
+from keras_transformer.runs.settings import RunSettings
+from keras_transformer.runs.training_run import TrainingRun
 from keras_transformer.training.distribution import TrainingModel
-from keras_transformer.training.early_stopping import EarlyStopping
 from keras_transformer.training.fine_tuning import copy_weights, freeze
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
-from keras_transformer.training.moving_average import EvaluateAveragedWeights, averaged_weights
 from keras_transformer.training.optimizers import Adam
 from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
 from keras_transformer.transformer import Transformer
@@ -64,8 +48,8 @@ from keras_transformer.translation.scores import bleu, chrf
 from keras_transformer.translation.translator import Translator
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(RunSettings):
     """Train a translator from parallel text, score it and export it for serving."""
 
     preset: Literal[("demo", *PRESETS)] = "base"
@@ -149,8 +133,6 @@ class Config:
     """Which embeddings and logits share a matrix."""
 
     # Training
-    train_steps: int = 100_000
-    """Number of updates."""
     tokens_per_batch: int = 25_000
     """Most tokens of a batch on each side, padding counted."""
     warmup_steps: int = 4_000
@@ -189,30 +171,6 @@ class Config:
     kept; of the flags of the model, those of dropout and precision count."""
     freeze: tuple[str, ...] = ()
     """Parts of the model that stay as they are: beginnings of the names of weights, such as encoder/."""
-
-    # Watching
-    evaluation_steps: int = 2_000
-    """Updates between two evaluations on the development set; a checkpoint is written at each."""
-    dev_bleu_sentences: int = 500
-    """Sentences of the development set that are translated at each evaluation."""
-    checkpoint_steps: int | None = None
-    """Updates between checkpoints besides; by default there are only those of the evaluations."""
-    checkpoint_seconds: float | None = None
-    """Seconds after which a checkpoint is written besides; the paper's models had one every 600."""
-    checkpoints_to_keep: int = 10
-    """Newest checkpoints that stay in the run directory."""
-    best_checkpoints_to_keep: int = 0
-    """Best checkpoints, by monitor, that stay besides."""
-    monitor: Literal["val_bleu", "val_loss"] = "val_bleu"
-    """What tells which checkpoints are best, and when to stop early: BLEU or loss of the development set."""
-    early_stopping: int | None = None
-    """Evaluations in a row without an improvement of monitor after which training stops; by default it does not."""
-    average: Literal["last", "best", "moving"] = "last"
-    """Weights at the end: the mean of the last checkpoints, of the best ones, or the moving average of all updates."""
-    average_checkpoints: int = 5
-    """Checkpoints whose weights are averaged at the end."""
-    average_momentum: float = 0.999
-    """Share that the moving average keeps at each update."""
 
     # Decoding
     beam_size: int = 4
@@ -300,26 +258,10 @@ def check_config(config):
         raise ValueError("source and target exclude dataset: choose where the training text comes from")
     if config.source is None and (config.dev_source or config.test_source) and config.dataset is None:
         raise ValueError("dev and test files need training text of the same kind: give source and target too")
-    for name in ("train_steps", "evaluation_steps", "dev_bleu_sentences", "average_checkpoints", "vocabulary_size"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
-    if config.train_steps % config.evaluation_steps:
-        raise ValueError(
-            "train_steps must be a multiple of evaluation_steps, so that training ends with an evaluation. "
-            f"Received: train_steps={config.train_steps}, evaluation_steps={config.evaluation_steps}"
-        )
-    kept = "best_checkpoints_to_keep" if config.average == "best" else "checkpoints_to_keep"
-    if config.average != "moving" and config.average_checkpoints > getattr(config, kept):
-        raise ValueError(
-            f"average_checkpoints must not exceed {kept}. "
-            f"Received: {config.average_checkpoints} of {getattr(config, kept)}"
-        )
-    if not 0 < config.average_momentum < 1:
-        raise ValueError(f"average_momentum must be between 0 and 1. Received: {config.average_momentum}")
-    for name in (
-        *("checkpoint_steps", "checkpoint_seconds", "early_stopping"),
-        *("clip_norm", "max_skipped_steps", "micro_batches", "batch_shapes"),
-    ):
+    config.check()
+    if config.vocabulary_size < 1:
+        raise ValueError(f"vocabulary_size must be positive. Received: {config.vocabulary_size}")
+    for name in ("clip_norm", "max_skipped_steps", "micro_batches", "batch_shapes"):
         if getattr(config, name) is not None and getattr(config, name) <= 0:
             raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
     if config.reduction != "auto" and config.strategy == "none":
@@ -372,35 +314,11 @@ def describe(config):
 
 
 def open_run(config):
-    """Make the run directory, or check that the run in it can go on.
-
-    Raises:
-        FileExistsError: if there is a run and neither `resume` nor `overwrite` was asked for.
-        FileNotFoundError: if `resume` finds no run.
-        ValueError: if the run to resume has another configuration.
-    """
-    path = config.run_directory / CONFIG_FILE
-    described = describe(config)
-    if config.resume:
-        if not path.is_file():
-            raise FileNotFoundError(f"--resume needs a run in run_directory. Received: {config.run_directory}, no run")
-        # Flags that the run does not know are younger than it is: it was made as their defaults say.
-        saved = describe(preset_config(config.preset)) | json.loads(path.read_text("utf-8"))
-        different = [name for name in described if name != "train_steps" and saved[name] != described[name]]
-        if different:
-            changes = ", ".join(f"{name} was {saved[name]!r}, now {described[name]!r}" for name in different)
-            raise ValueError(f"--resume needs the settings of the run (only train_steps may change): {changes}")
-    elif config.run_directory.exists() and any(config.run_directory.iterdir()):
-        if not config.overwrite:
-            raise FileExistsError(
-                f"run_directory {config.run_directory} is not empty: pass --resume to go on with the run in it, "
-                "--overwrite to delete it, or another --run-directory"
-            )
-        if not path.is_file():
-            raise FileExistsError(f"--overwrite deletes runs only, and {config.run_directory} holds none")
-        shutil.rmtree(config.run_directory)
-    config.run_directory.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(described, indent=2) + "\n")
+    """Open the run of the configuration, see `TrainingRun.open`."""
+    run = TrainingRun(config.run_directory, config)
+    # Flags that an older run does not know: it was made as their defaults say.
+    defaults = describe(preset_config(config.preset))
+    run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
 
 
 def open_corpora(config):
@@ -521,152 +439,13 @@ def learning_rate_schedule(config, model):
     return WarmupSchedule.from_peak(peak, config.warmup_steps)
 
 
-def score(config, hypotheses, references):
-    """BLEU as sacreBLEU computes it for the target language."""
-    return bleu(hypotheses, references, target_language=config.target_language)
-
-
-def translation_scores(config, training, translator, dev_pairs, tensorboard):
-    """The callback that translates the development set and scores it: greedily, since training waits or slows down."""
-    greedy = Translator(
-        translator.model,
-        translator.tokenizer,
-        search=BeamSearch(beam_size=1),
-        max_extra_tokens=config.max_extra_tokens,
-    )
-
-    def translate(sentences):
-        with averaged_weights(training) if config.average == "moving" else contextlib.nullcontext():
-            return greedy.translate(sentences)
-
-    sources, references = zip(*dev_pairs[: config.dev_bleu_sentences], strict=True)
-    scores = {
-        "val_bleu": functools.partial(score, config),
-        "val_chrf": functools.partial(chrf, target_language=config.target_language),
-    }
-    return TranslationScores(
-        translate, sources, references, scores, num_examples=5, show_examples=tensorboard.write_examples
-    )
-
-
-def train(config, training, translator, store, train_batches, dev_batches, dev_pairs):
-    """Run `fit` from the last checkpoint, if there is one, to the end.
-
-    Returns:
-        The `Checkpoints`.
-
-    Raises:
-        TrainingInterrupted: when a signal has stopped it; its state is saved.
-    """
-    strategy = training.distribute_strategy
-    is_chief = hosts.is_chief(strategy)  # of several workers the one that writes
-    mode = monitor_mode(config)
-    log = MetricsLog(config.run_directory / METRICS_FILE)
-    early_stopping = None
-    if config.early_stopping is not None:
-        early_stopping = EarlyStopping(config.monitor, mode=mode, patience=config.early_stopping)
-    checkpoints = Checkpoints(
-        config.run_directory / CHECKPOINTS_FOLDER,
-        training,
-        max_to_keep=config.checkpoints_to_keep,
-        best_to_keep=config.best_checkpoints_to_keep,
-        monitor=config.monitor,
-        mode=mode,
-        # What a run must not change while it is under way.
-        config={
-            "model": translator.model.get_config(),
-            "data": {
-                "pairs_sha256": store.pairs_sha256,
-                "tokenizer_sha256": store.tokenizer_sha256,
-                "tokens_per_batch": config.tokens_per_batch,
-                "seed": config.seed,
-            },
-        },
-        parts={"log": log} | ({} if early_stopping is None else {"early_stopping": early_stopping}),
-        write=is_chief,
-    )
-    step = checkpoints.restore_latest()
-    hosts.check_same(strategy, step=step, data=store.pairs_sha256)
-    if step:
-        print(f"Resuming after step {step:,}")
-    tensorboard = TensorBoardLog(config.run_directory / "logs") if is_chief else None
-    scores = translation_scores(config, training, translator, dev_pairs, tensorboard) if is_chief else None
-    callbacks = [
-        ResumeEpoch(checkpoints, config.evaluation_steps),
-        EvaluateAveragedWeights() if config.average == "moving" else None,
-        scores,
-        log if is_chief else None,
-        tensorboard,
-        hosts.ChiefLogs(strategy, ["val_bleu", "val_chrf"]),
-        early_stopping,
-        CheckpointEvery(checkpoints, steps=config.checkpoint_steps, seconds=config.checkpoint_seconds),
-        hosts.FirstStepTime(),
-        hosts.StopOnSignalAnywhere(checkpoints, strategy),
-    ]
-    epoch, epochs = step // config.evaluation_steps, config.train_steps // config.evaluation_steps
-    if early_stopping is not None and early_stopping.stopped:
-        epochs = epoch
-    training.fit(
-        hosts.share_rows(train_batches.dataset(start_step=step), strategy),
-        validation_data=hosts.share_rows(dev_batches.dataset(repeat=False), strategy),
-        validation_steps=dev_batches.num_batches(),
-        initial_epoch=epoch,
-        epochs=epochs,
-        steps_per_epoch=config.evaluation_steps,
-        shuffle=False,  # the batches come shuffled
-        callbacks=[callback for callback in callbacks if callback is not None],
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
-    if early_stopping is not None and early_stopping.stopped:
-        print(f"Stopped early: {config.monitor} was best, {early_stopping.best:.4g}, at {early_stopping.best_step:,}")
-    return checkpoints
-
-
-def monitor_mode(config):
-    """Whether a higher or a lower `monitor` is better."""
-    return "max" if config.monitor == "val_bleu" else "min"
-
-
-def average_weights(config, training, checkpoints):
-    """Give the model the weights that it is to end with."""
-    if config.average == "moving":
-        training.optimizer.finalize_variable_values(training.trainable_weights)
-    else:
-        best = {"monitor": config.monitor, "mode": monitor_mode(config)} if config.average == "best" else {}
-        average_checkpoints(checkpoints.directory, training, count=config.average_checkpoints, **best)
-
-
-def draw(config):
-    """Draw the curves of the run, if there is something to draw with."""
-    title = f"{config.source_language} to {config.target_language}, {config.preset}"
-    path = config.run_directory / "report.png"
-    try:
-        plot_metrics([config.run_directory / METRICS_FILE], path, title)
-        print(f"Curves: {path}")
-    except ImportError:
-        print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
-
-
-def test(config, translator, pairs):
-    """Translate the test set, print scores and examples; returns what goes into the results."""
-    sources, references = zip(*pairs, strict=True)
-    start = time.perf_counter()
-    hypotheses = translator.translate(sources)
-    seconds = time.perf_counter() - start
-    scores = {"bleu": score(config, hypotheses, references)}
-    if config.lowercase_bleu:
-        scores["bleu_lowercase"] = bleu(hypotheses, references, target_language=config.target_language, lowercase=True)
-    scores["chrf"] = chrf(hypotheses, references, target_language=config.target_language)
-    for source, reference, hypothesis in list(zip(sources, references, hypotheses, strict=True))[:5]:
-        print(f"\n  source       {source}\n  reference    {reference}\n  translation  {hypothesis}")
-    print()
-    for result in scores.values():
-        print(f"Test {result}")
-    output = config.run_directory / "test.translations.txt"
-    output.write_text("".join(hypothesis.replace("\n", " ") + "\n" for hypothesis in hypotheses), "utf-8")
-    results = {f"test_{name}": result.value for name, result in scores.items()}
-    results |= {f"test_{name}_signature": result.signature for name, result in scores.items()}
-    return results | {"test_sentences": len(sources), "test_sentences_per_second": len(sources) / seconds}
+def scorers(config, lowercase=False):
+    """The scores of translations by name, for the target language."""
+    language = config.target_language
+    names = {"bleu": functools.partial(bleu, target_language=language)}
+    if lowercase:
+        names["bleu_lowercase"] = functools.partial(bleu, target_language=language, lowercase=True)
+    return names | {"chrf": functools.partial(chrf, target_language=language)}
 
 
 def prepare(config, corpora):
@@ -674,25 +453,12 @@ def prepare(config, corpora):
     print("Preparing the text")
     tokenizer = open_tokenizer(config, corpora["train"])
     store = TokenStore.write(
-        config.run_directory / "tokens",
+        config.run_directory / TOKENS_FOLDER,
         with_progress(corpora["train"], "Encoding"),
         tokenizer,
         max_length=config.max_sentence_tokens,
     )
     return tokenizer, store
-
-
-def finish(config, translator, test_pairs):
-    """Save, draw, score and export the trained model; returns the results."""
-    translator.save(config.run_directory)
-    draw(config)
-    results = test(config, translator, test_pairs)
-    export = config.run_directory / "export" / "1"
-    if export.exists():  # of an earlier end of this same run
-        shutil.rmtree(export)
-    described = json.loads((config.run_directory / CONFIG_FILE).read_text("utf-8"))
-    write_saved_model(translator, export, training=described, evaluation=results)
-    return results | {"parameters": translator.model.count_params(), "export": str(export)}
 
 
 def main(arguments=None):
@@ -728,8 +494,16 @@ def main(arguments=None):
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
     search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
     translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
+    run = TrainingRun(config.run_directory, config)
+    # What a run must not change while it is under way.
+    unchanging = {
+        "pairs_sha256": store.pairs_sha256,
+        "tokenizer_sha256": store.tokenizer_sha256,
+        "tokens_per_batch": config.tokens_per_batch,
+        "seed": config.seed,
+    }
     try:
-        checkpoints = train(config, training, translator, store, train_batches, dev_batches, dev_pairs)
+        run.fit(training, translator, train_batches, dev_batches, dev_pairs, scorers(config), unchanging)
     except TrainingInterrupted as interruption:
         print(f"\nStopped by {interruption.signal} after step {interruption.step:,}, saved as {interruption.path}")
         print("The same command with --resume goes on from there.")
@@ -737,11 +511,10 @@ def main(arguments=None):
     with hosts.chief_first(strategy):
         if not hosts.is_chief(strategy):
             return None
-        average_weights(config, training, checkpoints)
-        results = finish(config, translator, test_pairs)
-        results |= {"train_steps": checkpoints.step, "seconds": time.perf_counter() - start}
-        path = config.run_directory / RESULTS_FILE
-        path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        title = f"{config.source_language} to {config.target_language}, {config.preset}"
+        results = run.finish(training, translator, test_pairs, scorers(config, config.lowercase_bleu), title=title)
+        results["seconds"] = time.perf_counter() - start
+        run.write_results(results)
     export = results["export"]
     print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
     return results

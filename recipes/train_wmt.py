@@ -10,53 +10,32 @@ A run directory holds everything: configuration, tokenizer, token ids, checkpoin
 import dataclasses
 import functools
 import itertools
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Literal
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # read at import; doubles the speed where it is not the default
-
-import keras
-import tensorflow as tf
 import tqdm
 import tyro
 from builtin_corpus.corpus import BuiltinCorpus
 
-from keras_transformer.data.batches import Batches
-from keras_transformer.data.corpora import HeldOut, ParallelFiles, TfdsPairs
-from keras_transformer.data.token_store import TokenStore
-from keras_transformer.data.tokenizers import Tokenizer
-from keras_transformer.decoding import BeamSearch
+import keras_transformer as kt
 from keras_transformer.files import TOKENIZER_FILE, TOKENS_FOLDER
 from keras_transformer.presets import PRESETS
-from keras_transformer.pretrained import Pretrained
-from keras_transformer.runs import hosts
-from keras_transformer.runs.resuming import TrainingInterrupted
 from keras_transformer.runs.settings import RunSettings
-from keras_transformer.runs.training_run import TrainingRun
-from keras_transformer.training.distribution import TrainingModel
-from keras_transformer.training.fine_tuning import copy_weights, freeze
-from keras_transformer.training.losses import LabelSmoothedCrossEntropy
-from keras_transformer.training.metrics import PaddingShare, Perplexity, TokenAccuracy, TokenCount
-from keras_transformer.training.optimizers import Adam
-from keras_transformer.training.schedules import ConstantSchedule, CosineSchedule, WarmupSchedule
-from keras_transformer.transformer import Transformer
-from keras_transformer.translation.scores import bleu, chrf
-from keras_transformer.translation.translator import Translator
+from keras_transformer.start_up import start_tensorflow
+
+# === The flags, in groups ===
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(RunSettings):
-    """Train a translator from parallel text, score it and export it for serving."""
+class Run:
+    """What size of model, and where everything goes."""
 
     preset: Literal[("demo", *PRESETS)] = "base"
     """Model size and the schedule that goes with it; it sets the defaults of all flags below. Without it: demo for the
     built-in corpus, tiny for text of your own."""
 
-    # Where things are
     run_directory: Path = Path("runs/translation")
     """Folder for everything the run writes."""
     resume: bool = False
@@ -64,7 +43,11 @@ class Config(RunSettings):
     overwrite: bool = False
     """Start anew in run_directory, deleting what is there."""
 
-    # Text: neither files nor a data set means the built-in corpus
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Text:
+    """What is translated: files, a data set, or neither of them for the built-in corpus."""
+
     builtin_pairs: int = 100_000
     """Training pairs to make of the built-in corpus."""
     source: Path | None = None
@@ -90,7 +73,11 @@ class Config(RunSettings):
     target_language: str = "de"
     """Code of the target language; also chooses how BLEU splits words."""
 
-    # Tokens
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """How text is cut up."""
+
     vocabulary_size: int = 37_000
     """Pieces of the joint tokenizer, with 256 bytes and 4 special ids."""
     normalization: Literal["whitespace", "nfkc", "nmt_nfkc", "identity"] = "whitespace"
@@ -98,7 +85,11 @@ class Config(RunSettings):
     max_sentence_tokens: int = 256
     """Longest side of a training pair, in tokens with the end mark; longer pairs are dropped and counted."""
 
-    # Model
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """The size of the model, and what it is made of."""
+
     num_encoder_layers: int = 6
     """Depth of the encoder."""
     num_decoder_layers: int = 6
@@ -132,7 +123,11 @@ class Config(RunSettings):
     tying: Literal["three-way", "two-way", "none"] = "three-way"
     """Which embeddings and logits share a matrix."""
 
-    # Training
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the model is trained."""
+
     tokens_per_batch: int = 25_000
     """Most tokens of a batch on each side, padding counted."""
     warmup_steps: int = 4_000
@@ -172,7 +167,11 @@ class Config(RunSettings):
     freeze: tuple[str, ...] = ()
     """Parts of the model that stay as they are: beginnings of the names of weights, such as encoder/."""
 
-    # Decoding
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How the test set is translated, and what the export does."""
+
     beam_size: int = 4
     """Live hypotheses of the search that scores the test set and that is exported; 1 is greedy."""
     length_penalty: float = 0.6
@@ -183,10 +182,25 @@ class Config(RunSettings):
     """Score without regard to case, sacreBLEU's -lc, beside the cased score."""
 
 
-MODEL_FIELDS = (
-    "num_encoder_layers num_decoder_layers d_model num_heads feed_forward_dim key_dim value_dim activation dropout "
-    "attention_dropout activation_dropout embedding_dropout norm_first positions max_length tying"
-).split()
+# `RunSettings` has the rest: the length of the run, evaluations, checkpoints and the weights at the end.
+GROUPS = {
+    "run": Run,
+    "text": Text,
+    "tokens": Tokens,
+    "model": Model,
+    "training": Training,
+    "evaluation": RunSettings,
+    "decoding": Decoding,
+}
+Flags = dataclasses.make_dataclass("Flags", GROUPS.items(), frozen=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(*GROUPS.values()):
+    """All flags together."""
+
+
+MODEL_FIELDS = [field.name for field in dataclasses.fields(Model)]
 
 # How each size is trained, where it departs from the paper's base model. Small models train for few steps, and with
 # pre-norm they learn more in them.
@@ -232,6 +246,16 @@ def preset_config(preset):
     return Config(preset=preset, **PRESETS.get(preset, {}), **SCHEDULES.get(preset, {}))
 
 
+def in_groups(config):
+    """The same flags as the command line has them."""
+    return Flags(
+        **{
+            name: group(**{field.name: getattr(config, field.name) for field in dataclasses.fields(group)})
+            for name, group in GROUPS.items()
+        }
+    )
+
+
 def parse_config(arguments):
     """Read the flags; `--preset` is found first, since it decides what the defaults of the others are."""
     values = {}
@@ -241,7 +265,10 @@ def parse_config(arguments):
     preset = values.get("--preset", "tiny" if {"--source", "--dataset"} & set(values) else "demo")
     if preset != "demo" and preset not in PRESETS:
         preset = "demo"  # the command line will refuse it, with the list of those there are
-    return tyro.cli(Config, default=preset_config(preset), args=arguments, description=__doc__)
+    flags = tyro.cli(
+        tyro.conf.OmitArgPrefixes[Flags], default=in_groups(preset_config(preset)), args=arguments, description=__doc__
+    )
+    return Config(**{name: value for group in GROUPS for name, value in vars(getattr(flags, group)).items()})
 
 
 def check_config(config):
@@ -281,7 +308,7 @@ def check_config(config):
             f"Received: warmup_steps={config.warmup_steps}, train_steps={config.train_steps}"
         )
     if config.init_from is not None:
-        Pretrained(config.init_from).load_tokenizer()  # raises if there is none
+        kt.Pretrained(config.init_from).load_tokenizer()  # raises if there is none
     if config.key_dim is None and config.d_model % config.num_heads:
         raise ValueError(
             "d_model must be divisible by num_heads unless key_dim is given. "
@@ -315,7 +342,7 @@ def describe(config):
 
 def open_run(config):
     """Open the run of the configuration, see `TrainingRun.open`."""
-    run = TrainingRun(config.run_directory, config)
+    run = kt.TrainingRun(config.run_directory, config)
     # Flags that an older run does not know: it was made as their defaults say.
     defaults = describe(preset_config(config.preset))
     run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
@@ -326,7 +353,7 @@ def open_corpora(config):
     if config.dataset is not None:
 
         def pairs(split, keep_all):
-            return TfdsPairs(
+            return kt.TfdsPairs(
                 config.dataset,
                 split,
                 source_language=config.source_language,
@@ -339,20 +366,20 @@ def open_corpora(config):
         corpora = {"train": pairs("train", False)}
         corpora |= {"dev": pairs("validation", True), "test": pairs("test", True)}
     elif config.source is not None:
-        corpora = {"train": ParallelFiles(config.source, config.target)}
+        corpora = {"train": kt.ParallelFiles(config.source, config.target)}
     else:
         # Made once, since it is read twice; text of one's own is read from its files each time.
         train = list(BuiltinCorpus("train", num_pairs=config.builtin_pairs))
         return {"train": train, "dev": BuiltinCorpus("dev"), "test": BuiltinCorpus("test")}
     if config.dev_source is not None:
-        corpora["dev"] = ParallelFiles(config.dev_source, config.dev_target, keep_all=True)
+        corpora["dev"] = kt.ParallelFiles(config.dev_source, config.dev_target, keep_all=True)
     if config.test_source is not None:
-        corpora["test"] = ParallelFiles(config.test_source, config.test_target, keep_all=True)
+        corpora["test"] = kt.ParallelFiles(config.test_source, config.test_target, keep_all=True)
     # Sets that were not given are held out of the training text.
     whole = corpora["train"]
     missing = [split for split in ("dev", "test") if split not in corpora]
     if missing:
-        corpora |= {split: HeldOut(whole, split) for split in ("train", *missing)}
+        corpora |= {split: kt.HeldOut(whole, split) for split in ("train", *missing)}
     return corpora
 
 
@@ -365,11 +392,11 @@ def open_tokenizer(config, pairs):
     """The run's tokenizer: that of an earlier start or of `init_from`, else trained on both sides of the pairs."""
     path = config.run_directory / TOKENIZER_FILE
     if path.is_file():
-        return Tokenizer.load(path)
+        return kt.Tokenizer.load(path)
     if config.init_from is not None:
-        tokenizer = Pretrained(config.init_from).load_tokenizer()
+        tokenizer = kt.Pretrained(config.init_from).load_tokenizer()
     else:
-        tokenizer = Tokenizer.train(
+        tokenizer = kt.Tokenizer.train(
             itertools.chain.from_iterable(with_progress(pairs, "Reading text for the tokenizer")),
             vocabulary_size=config.vocabulary_size,
             normalization=config.normalization,
@@ -380,6 +407,10 @@ def open_tokenizer(config, pairs):
 
 def open_strategy(config):
     """The distribution strategy, which places the model. It comes before all else that TensorFlow does."""
+    import tensorflow as tf
+
+    from keras_transformer.runs import hosts
+
     if config.strategy == "multi-worker":
         strategy = hosts.connect(reduction=config.reduction)
     elif config.strategy == "mirrored":
@@ -396,9 +427,9 @@ def build_model(config, vocabulary_size):
     Both share their weights. Call it in the scope of the strategy.
     """
     if config.init_from is None:
-        model = Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
+        model = kt.Transformer(vocabulary_size, **{name: getattr(config, name) for name in MODEL_FIELDS})
     else:
-        trained = Pretrained(config.init_from)
+        trained = kt.Pretrained(config.init_from)
         print(f"Beginning with {trained.path}, whose weights are stored as {trained.storage}")
         origin = trained.load_model()
         if origin.max_length is not None and config.max_sentence_tokens > origin.max_length:
@@ -407,14 +438,16 @@ def build_model(config, vocabulary_size):
                 f"{origin.max_length}. Received: max_sentence_tokens={config.max_sentence_tokens}"
             )
         regularisation = {name: getattr(config, name) for name in MODEL_FIELDS if name.endswith("dropout")}
-        model = Transformer(**{**origin.get_config(), **regularisation, "dtype": config.precision})
-        copy_weights(origin, model)
+        model = kt.Transformer(**{**origin.get_config(), **regularisation, "dtype": config.precision})
+        kt.copy_weights(origin, model)
     if config.freeze:
-        print("Frozen: " + ", ".join(freeze(model, config.freeze)))
+        print("Frozen: " + ", ".join(kt.freeze(model, config.freeze)))
     moving = {"use_ema": True, "ema_momentum": config.average_momentum} if config.average == "moving" else {}
-    training = TrainingModel(model, num_micro_batches=config.micro_batches, max_skipped_steps=config.max_skipped_steps)
+    training = kt.TrainingModel(
+        model, num_micro_batches=config.micro_batches, max_skipped_steps=config.max_skipped_steps
+    )
     training.compile(
-        optimizer=Adam(
+        optimizer=kt.Adam(
             learning_rate_schedule(config, model),
             beta_1=0.9,
             beta_2=0.98,
@@ -422,8 +455,8 @@ def build_model(config, vocabulary_size):
             global_clipnorm=config.clip_norm,
             **moving,
         ),
-        loss=LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
-        metrics=[TokenAccuracy(), Perplexity(), TokenCount(), PaddingShare()],
+        loss=kt.LabelSmoothedCrossEntropy(label_smoothing=config.label_smoothing),
+        metrics=[kt.TokenAccuracy(), kt.Perplexity(), kt.TokenCount(), kt.PaddingShare()],
         jit_compile=config.jit_compile,
     )
     return model, training
@@ -433,26 +466,26 @@ def learning_rate_schedule(config, model):
     """The learning rate over the updates."""
     peak = config.peak_learning_rate or (model.get_config()["d_model"] * config.warmup_steps) ** -0.5
     if config.schedule == "cosine":
-        return CosineSchedule(peak, config.train_steps, config.warmup_steps, config.final_fraction)
+        return kt.CosineSchedule(peak, config.train_steps, config.warmup_steps, config.final_fraction)
     if config.schedule == "constant":
-        return ConstantSchedule(peak, config.warmup_steps)
-    return WarmupSchedule.from_peak(peak, config.warmup_steps)
+        return kt.ConstantSchedule(peak, config.warmup_steps)
+    return kt.WarmupSchedule.from_peak(peak, config.warmup_steps)
 
 
 def scorers(config, lowercase=False):
     """The scores of translations by name, for the target language."""
     language = config.target_language
-    names = {"bleu": functools.partial(bleu, target_language=language)}
+    names = {"bleu": functools.partial(kt.bleu, target_language=language)}
     if lowercase:
-        names["bleu_lowercase"] = functools.partial(bleu, target_language=language, lowercase=True)
-    return names | {"chrf": functools.partial(chrf, target_language=language)}
+        names["bleu_lowercase"] = functools.partial(kt.bleu, target_language=language, lowercase=True)
+    return names | {"chrf": functools.partial(kt.chrf, target_language=language)}
 
 
 def prepare(config, corpora):
     """The tokenizer and the token ids of the training text, made or found in the run directory."""
     print("Preparing the text")
     tokenizer = open_tokenizer(config, corpora["train"])
-    store = TokenStore.write(
+    store = kt.TokenStore.write(
         config.run_directory / TOKENS_FOLDER,
         with_progress(corpora["train"], "Encoding"),
         tokenizer,
@@ -464,7 +497,16 @@ def prepare(config, corpora):
 def main(arguments=None):
     """Run the recipe; see the module."""
     start = time.perf_counter()
-    config = parse_config(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--version" in arguments:
+        print(f"keras_transformer {kt.__version__}")
+        return None
+    config = parse_config(arguments)  # help and errors do not wait for TensorFlow
+    start_tensorflow()
+    import keras
+
+    from keras_transformer.runs import hosts
+
     check_config(config)
     corpora = open_corpora(config)
     strategy = open_strategy(config)
@@ -475,10 +517,10 @@ def main(arguments=None):
         keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
         tokenizer, store = prepare(config, corpora)
     dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
-    dev_store = TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
+    dev_store = kt.TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
     for split, split_store in (("train", store), ("dev", dev_store)):
         print(f"{split}: {getattr(corpora[split], 'report', 'built-in corpus')}\n  {split_store.report}")
-    train_batches = Batches(
+    train_batches = kt.Batches(
         store,
         tokens_per_batch=config.tokens_per_batch,
         row_multiple=config.micro_batches if config.jit_compile else 1,  # else XLA would compile parts of two sizes
@@ -487,14 +529,14 @@ def main(arguments=None):
     )
     print(train_batches.statistics())
     longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
-    dev_batches = Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
+    dev_batches = kt.Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
 
     with strategy.scope():
         model, training = build_model(config, tokenizer.vocabulary_size)
     print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
-    search = BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
-    translator = Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
-    run = TrainingRun(config.run_directory, config)
+    search = kt.BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
+    translator = kt.Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
+    run = kt.TrainingRun(config.run_directory, config)
     # What a run must not change while it is under way.
     unchanging = {
         "pairs_sha256": store.pairs_sha256,
@@ -504,7 +546,7 @@ def main(arguments=None):
     }
     try:
         run.fit(training, translator, train_batches, dev_batches, dev_pairs, scorers(config), unchanging)
-    except TrainingInterrupted as interruption:
+    except kt.TrainingInterrupted as interruption:
         print(f"\nStopped by {interruption.signal} after step {interruption.step:,}, saved as {interruption.path}")
         print("The same command with --resume goes on from there.")
         return None

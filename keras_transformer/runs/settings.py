@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Settings of a `TrainingRun`; a recipe's flags, which it may extend. `check` has the rules."""
+    """How long a run is, how it is watched, and the weights that it ends with. `check` has the rules."""
 
     train_steps: int = 100_000
     """Number of updates."""

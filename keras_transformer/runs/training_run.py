@@ -43,8 +43,8 @@ _CHIEF_SCORES = ("val_bleu", "val_chrf")
 class TrainingRun:
     """Owns the directory of one run: its configuration, checkpoints, logs, results and export.
 
-    In this order: `open` (on the chief), `fit`, `finish` (on the chief). A run that was stopped goes on where it was, to
-    the bit on a CPU, when it is opened with `resume`.
+    In this order: `open` (on the chief), `fit`, `finish` (on the chief). A run that was stopped goes on where it was,
+    to the bit on a CPU, when it is opened with `resume`.
 
     Args:
         directory: the run's folder.

@@ -88,6 +88,25 @@ def test_every_flag_is_explained(recipe, capsys):
     assert text.count("(default:") >= len(recipe.Config.__dataclass_fields__)
 
 
+def test_flags_stand_in_groups(recipe, capsys):
+    with pytest.raises(SystemExit):
+        recipe.parse_config(["--help"])
+    text = capsys.readouterr().out
+    for group in ("run", "text", "tokens", "model", "training", "evaluation", "decoding"):
+        assert f" {group} options " in text
+
+
+@pytest.mark.parametrize(("flag", "status"), [("--help", 0), ("--version", 0), ("--perset", 2)])
+def test_help_and_a_typo_do_not_wait_for_tensorflow(flag, status):
+    code = "import runpy, sys\nsys.argv[:] = sys.argv[1:]\n"
+    code += "sys.path.insert(0, str(__import__('pathlib').Path(sys.argv[0]).parent))\n"
+    code += "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    code += "finally:\n    assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(RECIPE), flag], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert "AssertionError" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

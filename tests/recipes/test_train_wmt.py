@@ -258,6 +258,7 @@ import runpy, sys
 import tensorflow as tf
 devices = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(devices[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+sys.path.insert(0, FOLDER)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -268,7 +269,7 @@ def test_replicas_and_micro_batches_give_the_numbers_of_one_device(text, tmp_pat
     logs = []
     for name, flags in {"one": [], "two": TWO, "parts": ["--micro-batches", "3"]}.items():
         run = tmp_path / name
-        code = ON_TWO_DEVICES.replace("sys.argv[0]", repr(str(RECIPE)))
+        code = ON_TWO_DEVICES.replace("sys.argv[0]", repr(str(RECIPE))).replace("FOLDER", repr(str(RECIPE.parent)))
         arguments = small(text, run, "--dropout", "0", "--clip-norm", "0.5", "--batch-shapes", "3", *flags)
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

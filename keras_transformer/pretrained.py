@@ -141,5 +141,6 @@ def _find(path):
     if path.with_name(path.name + ".index").is_file():
         return path
     raise FileNotFoundError(
-        f"a trained model must be a run directory, a .keras file, checkpoints or an export. Received: {str(path)!r}"
+        f"`directory` must hold {MODEL_FILE} or a checkpoint: a trained model must be a run directory, a .keras file, "
+        f"checkpoints or an export. Received: {str(path)!r}"
     )

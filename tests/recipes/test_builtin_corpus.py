@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from builtin_corpus import sentences
@@ -140,7 +141,8 @@ def test_the_corpus_does_not_depend_on_hash_randomisation(splits):
         "pairs = list(B('train', num_pairs=500)) + list(B('test', num_pairs=5));"
         "print(hashlib.sha256(repr(pairs).encode()).hexdigest())"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    recipes = str(Path(__file__).parents[2] / "recipes")
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": recipes}
     output = subprocess.run(
         [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
     ).stdout

@@ -6,6 +6,7 @@ The model goes into the next free version folder, served/en-de/1, then 2, as Ten
 directories make an ensemble. README.md in this folder has the signatures.
 """
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tyro
 
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.pretrained import Pretrained
 from keras_transformer.saved_model.writer import next_version, write_saved_model
 from keras_transformer.translation.translator import Translator
 
@@ -24,8 +26,8 @@ def export_saved_model(
     run_directory: tuple[Path, ...],
     output: Path,
     *,
-    beam_size: int = BeamSearch.beam_size,
-    length_penalty: float = BeamSearch.length_penalty,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
     num_hypotheses: int | None = None,
     coverage_penalty: float = BeamSearch.coverage_penalty,
     no_repeat_ngram_size: int = BeamSearch.no_repeat_ngram_size,
@@ -41,12 +43,13 @@ def export_saved_model(
     Args:
         run_directory: folder of a recipe's run, or any that `Translator.save` wrote; several make an ensemble.
         output: folder of the served model; the SavedModel becomes its next version folder.
-        beam_size: live hypotheses of the search; 1 is greedy.
-        length_penalty: strength of the length penalty, alpha.
+        beam_size: live hypotheses of the search; 1 is greedy. Default: that of the run, else 4.
+        length_penalty: strength of the length penalty, alpha. Default: that of the run, else 0.6.
         num_hypotheses: translations that `n_best` gives of each sentence. Default: the beam size.
         coverage_penalty: strength of the coverage penalty, beta.
         no_repeat_ngram_size: no sequence of this many tokens is written twice; 0 means no such rule.
-        max_extra_tokens: longest translation, in tokens beyond the length of its source. Default: 50.
+        max_extra_tokens: longest translation, in tokens beyond the length of its source. Default: that of the run,
+            else 50.
         max_target_tokens: longest translation, in tokens. Default: no such limit.
         max_source_tokens: tokens after which a source is cut. Default: 1024.
         attention_layer: decoder layer that `alignments` are made from.
@@ -58,11 +61,13 @@ def export_saved_model(
         "max_target_tokens": max_target_tokens,
         "max_source_tokens": max_source_tokens,
     }
-    search = BeamSearch(
-        beam_size=beam_size,
-        length_penalty=length_penalty,
+    known = Pretrained(run_directory[0]).translation_arguments() if len(run_directory) == 1 else {}
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    search = dataclasses.replace(
+        known.get("search", BeamSearch()),
         coverage_penalty=coverage_penalty,
         no_repeat_ngram_size=no_repeat_ngram_size,
+        **{name: value for name, value in given.items() if value is not None},
     )
     translator = Translator.load(
         *run_directory, search=search, **{name: limit for name, limit in limits.items() if limit is not None}

@@ -96,7 +96,10 @@ class Pretrained:
         if is_export(self.path):
             description = read_description(self.path)
             search = {name: value for name, value in description["search"].items() if name != "kind"}
-            return {"search": BeamSearch(**search), **description["limits"]}
+            try:
+                return {"search": BeamSearch(**search), **description["limits"]}
+            except TypeError as error:
+                raise ValueError(f"{self.path} must tell a `BeamSearch`. Received: {search}: {error}") from error
         try:
             config = json.loads((self.run_directory / CONFIG_FILE).read_text("utf-8"))
         except FileNotFoundError:
@@ -106,11 +109,13 @@ class Pretrained:
         return {"search": BeamSearch(**search), **limits}
 
 
-def load_translator(*paths, **arguments):
+def load_translator(path, *more, translator_class=Translator, **arguments):
     """Make a `Translator` of what was trained; `Translator.load` is the same.
 
     Args:
-        paths: what `Pretrained` takes; several make an ensemble.
+        path: what `Pretrained` takes.
+        more: further ones, for an ensemble.
+        translator_class: `Translator`, or a subclass.
         arguments: of `Translator`, in place of those that the model was trained or exported with (an ensemble has the
             defaults).
 
@@ -118,13 +123,13 @@ def load_translator(*paths, **arguments):
         FileNotFoundError: if there is nothing of the kind, or no tokenizer with it.
         ValueError: if the tokenizers of an ensemble differ; also as `Pretrained`.
     """
-    found = [Pretrained(path) for path in paths]
+    found = [Pretrained(one) for one in (path, *more)]
     tokenizers = [one.load_tokenizer() for one in found]
     for one, tokenizer in zip(found, tokenizers, strict=True):
         if tokenizer.sha256 != tokenizers[0].sha256:
             raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {one.run_directory}")
     known = found[0].translation_arguments() if len(found) == 1 else {}
-    return Translator([one.load_model() for one in found], tokenizers[0], **{**known, **arguments})
+    return translator_class([one.load_model() for one in found], tokenizers[0], **{**known, **arguments})
 
 
 def _find(path):

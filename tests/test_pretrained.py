@@ -160,8 +160,18 @@ def test_the_command_translates_with_every_kind(kind, things, untrained_translat
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join([*SENTENCES, ""]).encode())))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+    searches, hypotheses = [], Translator.hypotheses
+
+    def watched(translator, *given, **named):
+        searches.append(translator.search)
+        return hypotheses(translator, *given, **named)
+
     command = Translate(model=(things[kind],))
-    command.run(*command.load())
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "hypotheses", watched)
+        command.run(*command.load())
+    # An export runs its own graph.
+    assert searches == ([] if "export" in kind or kind == "versions" else [BeamSearch(beam_size=2, length_penalty=1.0)])
     assert output.getvalue().decode().splitlines() == Translator.load(things[kind]).translate(SENTENCES)
 
 
@@ -171,3 +181,17 @@ def test_kinds_make_an_ensemble(things):
     both = Translator.load(things["a run under way"], things["an export"], search=search, max_extra_tokens=3)
     assert len(both.model.models) == 2
     assert both.translate(SENTENCES) == alone.translate(SENTENCES)
+
+
+def test_a_subclass_loads_itself_and_a_search_that_is_none_is_refused(things, tmp_path):
+    class Own(Translator):
+        pass
+
+    assert type(Own.load(things["a run"])) is Own
+    export = tmp_path / "1"
+    shutil.copytree(things["an export"], export)
+    description = json.loads((export / "translator.json").read_text("utf-8"))
+    description["search"]["depth"] = 3
+    (export / "translator.json").write_text(json.dumps(description), "utf-8")
+    with pytest.raises(ValueError, match=r"must tell a `BeamSearch`\. Received: .*depth"):
+        Pretrained(export).translation_arguments()

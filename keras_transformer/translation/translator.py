@@ -335,18 +335,18 @@ class Translator(TranslationGraph):
             self.model.save(temporary)
         self.tokenizer.save(directory / TOKENIZER_FILE)
 
-    @staticmethod
-    def load(*paths, **arguments):
+    @classmethod
+    def load(cls, path, *more, **arguments):
         """Make a translator of what was trained: see `pretrained.load_translator`.
 
         Args:
-            paths: run directories, finished or under way, `.keras` files, checkpoints or exports; several make an
-                ensemble.
+            path: a run directory, finished or under way, a `.keras` file, checkpoints or an export.
+            more: further ones, for an ensemble.
             arguments: passed to the constructor, in place of those that the model was trained or exported with.
         """
         from keras_transformer.pretrained import load_translator
 
-        return load_translator(*paths, **arguments)
+        return load_translator(path, *more, translator_class=cls, **arguments)
 
 
 def _target_score(target, scored):

@@ -95,9 +95,9 @@ class Pretrained:
         """
         if is_export(self.path):
             description = read_description(self.path)
-            search = {name: value for name, value in description["search"].items() if name != "kind"}
+            search = {name: value for name, value in description.get("search", {}).items() if name != "kind"}
             try:
-                return {"search": BeamSearch(**search), **description["limits"]}
+                return {"search": BeamSearch(**search), **description.get("limits", {})}
             except TypeError as error:
                 raise ValueError(f"{self.path} must tell a `BeamSearch`. Received: {search}: {error}") from error
         try:

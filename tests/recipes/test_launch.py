@@ -60,7 +60,7 @@ def test_slurm(environment, begun):
         Path(environment["RUN"], "config.json").touch()
     slurm = {"SLURM_SUBMIT_DIR": "/repository", "SLURM_JOB_ID": "1234567", "SLURM_JOB_NODELIST": "node[7-8]"}
     command = ["bash", str(LAUNCH / "slurm.sh"), "--source", "a file", "--preset", "tiny"]
-    subprocess.run(command, env={**environment, **slurm}, check=True, timeout=60)
+    subprocess.run(command, env={**environment, **slurm}, check=True, timeout=300)
     assert Path(environment["NOTES"], "srun").read_text() == "--kill-on-bad-exit=1 --distribution=block\n"
     tasks = started(environment)
     assert [config["task"] for config, _ in tasks] == [{"type": "worker", "index": index} for index in range(2)]
@@ -75,7 +75,7 @@ def test_slurm(environment, begun):
 def test_slurm_needs_a_run_directory(environment):
     del environment["RUN"]
     done = subprocess.run(
-        ["bash", str(LAUNCH / "slurm.sh")], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", str(LAUNCH / "slurm.sh")], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode != 0
     assert "RUN" in done.stderr
@@ -112,7 +112,7 @@ def test_kubernetes(job, environment, begun):
         Path(environment["RUN"], "config.json").touch()
     Path(environment["RUN"], "results.json").touch()
     for index in range(2):
-        assert container(job, environment, index).wait(timeout=60) == 0
+        assert container(job, environment, index).wait(timeout=300) == 0
     for index, (config, arguments) in enumerate(started(environment)):
         assert config["task"] == {"type": "worker", "index": index}
         assert config["cluster"] == {"worker": ["translation-0.translation:2222", "translation-1.translation:2222"]}
@@ -128,6 +128,6 @@ def test_kubernetes_starts_a_stopped_run_again(job, environment):
         while not started(environment) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(timeout=60) == 75  # the recipe has ended with 0, and is not done
+        assert process.wait(timeout=300) == 75  # the recipe has ended with 0, and is not done
     finally:
         process.kill()

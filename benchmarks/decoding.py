@@ -108,7 +108,7 @@ def ours(model, tokenizer, beam_size, jit_compile):
     search = BeamSearch(beam_size=beam_size, min_length=NUM_TOKENS)
     translator = Translator(model, tokenizer, search=search, max_target_tokens=NUM_TOKENS - 1)
     graph = tf.function(
-        functools.partial(translator.search_ids, max_length=NUM_TOKENS if jit_compile else None),
+        functools.partial(translator.pipeline.search_ids, max_length=NUM_TOKENS if jit_compile else None),
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
         autograph=False,
         jit_compile=jit_compile,

@@ -4,14 +4,13 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_transformer.translation.alignment import align_words
 from keras_transformer.translation.batching import (
-    MAX_BATCH_HYPOTHESES,
     MAX_BATCH_TOKENS,
     MAX_SCORED_TOKENS,
-    SOURCE_MULTIPLE,
+    max_batch_rows,
+    run_in_blocks,
 )
-from keras_transformer.translation.row_blocks import run_in_blocks
+from keras_transformer.translation.pipeline import padded
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 # Beyond these the length penalty is above 1e20 or below 1e-20 for long translations.
@@ -38,7 +37,7 @@ class Signatures:
     blocks, so that memory is bounded. All numbers are finite, because JSON knows no others.
 
     Args:
-        translator: a `Translator` whose search is a `BeamSearch`.
+        pipeline: a `Pipeline` whose search is a `BeamSearch`.
         num_hypotheses: the most hypotheses N of `n_best`, at most the beam size.
         attention_layer: decoder layer that `alignments` are made from, see `Translator.hypotheses`.
     """
@@ -58,11 +57,11 @@ class Signatures:
         "alignments": {"text": _rows(tf.string)},
     }
 
-    def __init__(self, translator, num_hypotheses, attention_layer=-2):
-        self.translator = translator
-        self.tokenizer = translator.tokenizer
+    def __init__(self, pipeline, num_hypotheses, attention_layer=-2):
+        self.pipeline = pipeline
+        self.tokenizer = pipeline.tokenizer
         self.num_hypotheses = num_hypotheses
-        self.attention_layer = translator.attention_layer(attention_layer)
+        self.attention_layer = pipeline.attention_layer(attention_layer)
 
     # === The signatures ===
 
@@ -130,8 +129,8 @@ class Signatures:
         targets, target_truncated = self._tokenize(target)
 
         def score(sources, targets):
-            target_ids = _padded(targets)  # [B, T]
-            scores = self.translator.token_log_probabilities(_padded(sources), target_ids)
+            target_ids = padded(targets, end_mark=True)  # [B, T]
+            scores = self.pipeline.token_log_probabilities(padded(sources, end_mark=True), target_ids)
             scores = tf.where(target_ids == PAD_ID, 0.0, _finite(scores))
             width = tf.cast(targets.bounding_shape(axis=1, out_type=tf.int32) + 1, tf.int32)  # without the padding
             return {
@@ -167,13 +166,13 @@ class Signatures:
         """
         sources, source_truncated = self._tokenize(text)
         prefixes, prefix_truncated = self._tokenize(prefix)
-        search = self.translator.search
+        search = self.pipeline.search
 
         def best(sources, prefixes, max_length, min_length, length_penalty):
             return self._best(
                 sources,
-                prefix_ids=prefixes.to_tensor(PAD_ID),
-                max_lengths=max_length,
+                prefix_ids=padded(prefixes),
+                max_target_tokens=max_length,
                 min_lengths=min_length,
                 length_penalties=length_penalty,
             )
@@ -230,18 +229,16 @@ class Signatures:
 
         def align(sources):
             result = self._search(sources)
-            source_ids = _padded(sources)  # [B, S]
+            source_ids = padded(sources, end_mark=True)  # [B, S]
             target_ids = tf.pad(result.ids[:, 0], [[0, 0], [0, 1]])  # [B, T]: at least one token wide
-            attention = self.translator.attention(source_ids, target_ids, self.attention_layer)  # [B, T, S]
-            source_words, target_words = map(self.tokenizer.number_words, (source_ids, target_ids))
-            alignment, weights = align_words(attention, source_words, target_words)
+            aligned = self.pipeline.align(source_ids, target_ids, self.attention_layer)
             return {
                 "translation": self._detokenize(result.ids)[:, 0],
                 **_numbers_of_best(result),
-                "source_words": self._words(source_ids, source_words),
-                "target_words": self._words(target_ids, target_words),
-                "attention": weights,
-                "alignment": alignment + 1,  # blocks are filled up with 0
+                "source_words": self._words(source_ids, aligned.source_words),
+                "target_words": self._words(target_ids, aligned.target_words),
+                "attention": aligned.word_attention,
+                "alignment": aligned.word_alignment + 1,  # blocks are filled up with 0
             }
 
         outputs = {
@@ -261,7 +258,7 @@ class Signatures:
         return self._cut(self.tokenizer.tokenize(text))
 
     def _cut(self, ids):
-        limit = self.translator.max_source_tokens
+        limit = self.pipeline.max_source_tokens
         return ids[:, :limit], ids.row_lengths() > limit
 
     def _in_blocks(self, function, rows, outputs, max_tokens=MAX_BATCH_TOKENS):
@@ -272,12 +269,12 @@ class Signatures:
             tf.reduce_max(tf.stack(lengths), axis=0) + 1,
             outputs,
             max_tokens=max_tokens,
-            max_rows=max(1, MAX_BATCH_HYPOTHESES // self.translator.search.width),
+            max_rows=max_batch_rows(self.pipeline.search),
         )
 
     def _search(self, sources, num_hypotheses=1, **arguments):
-        search = dataclasses.replace(self.translator.search, num_hypotheses=num_hypotheses)
-        return self.translator.search_ids(_padded(sources), search=search, **arguments)
+        search = dataclasses.replace(self.pipeline.search, num_hypotheses=num_hypotheses)
+        return self.pipeline.search_ids(padded(sources, end_mark=True), search=search, **arguments)
 
     def _best(self, sources, **arguments):
         result = self._search(sources, **arguments)
@@ -299,12 +296,6 @@ class Signatures:
             tf.boolean_mask(ids, is_text), tf.boolean_mask(places, is_text), nrows=num_words * num_rows
         )
         return tf.reshape(self.tokenizer.detokenize(pieces), [num_rows, num_words])
-
-
-def _padded(ids):
-    """Ragged ids as a matrix, int32 [B, S]: an end mark, then padding to a multiple that keeps shapes few."""
-    ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END_ID)], axis=1).to_tensor(PAD_ID)
-    return tf.pad(ids, [[0, 0], [0, -tf.shape(ids)[1] % SOURCE_MULTIPLE]])
 
 
 def _numbers_of_best(result):

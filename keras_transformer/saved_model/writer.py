@@ -63,16 +63,17 @@ def write_saved_model(
         training=training,
         evaluation=evaluation,
     )
-    module, functions = _module(translator, Signatures(translator, num_hypotheses, attention_layer), names, weights)
+    module, functions = _module(
+        translator, Signatures(translator.pipeline, num_hypotheses, attention_layer), names, weights
+    )
     with replaced(path) as folder:
         tf.saved_model.save(module, str(folder), signatures=functions)
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
         (folder / DESCRIPTION_FILE).write_text(text, "utf-8")
         (folder / "README.md").write_text(model_card(description), "utf-8")
         if warm_up:
-            write_warm_up(
-                folder, warm_up_requests({name: Signatures.INPUTS[name] for name in names}, translator.tokenizer)
-            )
+            inputs = {name: Signatures.INPUTS[name] for name in names}
+            write_warm_up(folder, warm_up_requests(inputs, translator.tokenizer))
 
 
 def next_version(directory: str | Path) -> Path:

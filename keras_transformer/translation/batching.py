@@ -1,8 +1,11 @@
-"""Sentences of unequal lengths, cut into batches of bounded size and padded."""
+"""Rows of unequal lengths in batches of similar length and bounded size: in Python, and within a TensorFlow graph.
+
+In Python, a file of any size is translated batch after batch, with progress. A server's graph gets what it gets as one
+batch, and cuts it into blocks by the same rule.
+"""
 
 import numpy as np
-
-from keras_transformer.vocabulary import END_ID, PAD_ID
+import tensorflow as tf
 
 # Bounds on a batch, both for the sake of memory: padded source positions, hypotheses.
 MAX_BATCH_TOKENS = 8192
@@ -10,49 +13,89 @@ MAX_BATCH_HYPOTHESES = 512
 # The same for a pass over given targets, whose logits are all there at once.
 MAX_SCORED_TOKENS = 2048
 
-# The multiple that sources are padded to. Few distinct shapes matter: TensorFlow prepares, and keeps, a kernel for
-# each.
-SOURCE_MULTIPLE = 8
 
-
-def padded(rows, multiple, blank_rows=0):
-    """Rows of ids as an int32 matrix, its width a multiple of `multiple`, with blank rows (a lone end mark) below."""
-    rows = [*rows, *[[END_ID]] * blank_rows]
-    width = -(-max(map(len, rows), default=0) // multiple) * multiple
-    matrix = np.full([len(rows), width], PAD_ID, "int32")
-    for row, ids in enumerate(rows):
-        matrix[row, : len(ids)] = ids
-    return matrix
-
-
-def batches_by_length(lengths, max_tokens, max_rows=None):
-    """Cut rows, longest first, into batches of so many padded positions and rows at most."""
-    lengths = np.asarray(lengths, "int64")
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        num_rows = max(1, min(max_rows or len(order), max_tokens // max(1, int(lengths[order[start]]))))
-        yield order[start : start + num_rows]
-        start += num_rows
+def max_batch_rows(search):
+    """The most rows of a batch for a search over several hypotheses a row."""
+    return max(1, MAX_BATCH_HYPOTHESES // search.width)
 
 
 def run_by_length(run, lengths, max_tokens, max_rows=None, on_progress=None):
-    """Run a function over rows in batches of similar length, and put its results into the order of the rows.
+    """Run a function over rows in batches of similar length, longest first; results in the order of the rows.
 
     Args:
         run: function from the numbers of a batch's rows to an iterable with a result for each.
         lengths: positions that each row takes.
-        max_tokens, max_rows: as for `batches_by_length`.
+        max_tokens: the most rows times positions of the longest of a batch; a longer row has a batch of its own.
+        max_rows: the most rows of a batch. Defaults to `None`, no such limit.
         on_progress: called with the number of rows done, after each batch.
 
     Returns:
         List with the result of each row.
     """
-    results, num_done = [None] * len(lengths), 0
-    for rows in batches_by_length(lengths, max_tokens, max_rows):
+    lengths = np.asarray(lengths, "int64")
+    order = np.argsort(-lengths, kind="stable")
+    results, start = [None] * len(lengths), 0
+    while start < len(order):
+        num_rows = max_tokens // max(1, int(lengths[order[start]]))
+        rows = order[start : start + max(1, min(num_rows, max_rows or num_rows))]
         for row, result in zip(rows, run(rows), strict=True):
             results[row] = result
-        num_done += len(rows)
+        start += len(rows)
         if on_progress is not None:
-            on_progress(num_done)
+            on_progress(start)
     return results
+
+
+def run_in_blocks(function, rows, lengths, outputs, *, max_tokens, max_rows):
+    """Do in the graph what `run_by_length` does in Python: all rows of a batch, a block of similar length at a time.
+
+    Args:
+        function: takes the `rows` of a block by name and returns a mapping with the `outputs`.
+        rows: mapping of dense or ragged tensors, their first dimension the rows.
+        lengths: integer tensor [B], the number of positions that each row takes.
+        outputs: mapping from the name of each output to its `tf.TensorSpec`, first dimension `None`. A further
+            dimension that is `None` may differ between blocks and is filled up with zeros or empty strings.
+        max_tokens, max_rows: as for `run_by_length`.
+
+    Returns:
+        Mapping with the `outputs` of all rows, in their order.
+    """
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+    longest = tf.gather(tf.cast(lengths, tf.int32), order)
+
+    def unfinished(start, results):
+        return start < tf.shape(order)[0]
+
+    def body(start, results):
+        block = order[start : start + tf.clip_by_value(max_tokens // tf.maximum(longest[start], 1), 1, max_rows)]
+        found = function(**{name: tf.gather(values, block) for name, values in rows.items()})
+        results = {name: _append(results[name], found[name], shapes[name]) for name in outputs}
+        return start + tf.shape(block)[0], results
+
+    nothing = {
+        name: tf.zeros([size or 0 for size in specification.shape], specification.dtype)
+        for name, specification in outputs.items()
+    }
+    shapes = {name: specification.shape for name, specification in outputs.items()}
+    _, results = tf.while_loop(
+        unfinished,
+        body,
+        (tf.constant(0), nothing),
+        shape_invariants=(tf.TensorShape([]), shapes),
+        parallel_iterations=1,  # several blocks at once would need the memory of several
+    )
+    places = tf.math.invert_permutation(order)
+    return {name: tf.gather(values, places) for name, values in results.items()}
+
+
+def _append(rows, more, shape):
+    """More rows below the rows, all as wide as the widest where `shape` leaves that open."""
+    if None in shape[1:]:
+        width = tf.maximum(tf.shape(rows), tf.shape(more))[1:]
+        rows, more = (
+            tf.pad(
+                part, [[0, 0], *([0, missing] for missing in tf.unstack(width - tf.shape(part)[1:], shape.rank - 1))]
+            )
+            for part in (rows, more)
+        )
+    return tf.concat([rows, more], axis=0)

@@ -1,37 +1,66 @@
-"""From ids to ids: search, forced decoding and attention, as functions in the graph."""
+"""The one way from rows of ids to rows of ids: padding, search, forced decoding and alignment, in the graph.
+
+`Translator` runs it in Python and `saved_model.signatures` in an export, so that the two cannot disagree. Text becomes
+ids, and ids text, in `data.tokenizers`; batches are cut in `translation.batching`.
+"""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.top_k import log_normalizer
+from keras_transformer.translation.alignment import align_words
 from keras_transformer.translation.ensemble import Ensemble
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
-# Positions that the decoder's cache grows by; few distinct shapes, as in padding.py.
+# Ids are padded to a multiple of this many. Few distinct shapes matter: TensorFlow prepares, and keeps, a kernel for
+# each.
+_POSITION_MULTIPLE = 8
+# Positions that the decoder's cache grows by, for the same reason.
 _CACHE_BLOCK = 8
 
 
-class TranslationGraph:
-    """What a trained model computes on batches of ids, the same in Python and in an exported graph.
+class Alignment(NamedTuple):
+    """What a translation was made from; B rows, S and T tokens of source and target, W and U words."""
 
-    `Translator` is this and a tokenizer.
+    attention: tf.Tensor  # float32 [B, T, S], weights of the source tokens for each target token
+    source_words: tf.Tensor  # int32 [B, S], the number of the word that each token belongs to; -1 for a mark
+    target_words: tf.Tensor  # int32 [B, T]
+    word_alignment: tf.Tensor  # int32 [B, U], the source word of each target word; -1 where there is none
+    word_attention: tf.Tensor  # float32 [B, U, W]
+
+
+class Pipeline:
+    """A model, its tokenizer and a search, as functions of ids that can be part of any TensorFlow graph.
 
     Args:
-        model, search, max_extra_tokens, max_target_tokens: as for `Translator`, which has the defaults.
+        model, tokenizer, search, max_extra_tokens, max_target_tokens, max_source_tokens: as for `Translator`.
 
     Raises:
-        ValueError: if a limit is out of its range.
+        ValueError: if the model's vocabulary does not fit the tokenizer's, or a limit is out of its range.
     """
 
-    def __init__(self, model, *, search, max_extra_tokens, max_target_tokens):
+    def __init__(self, model, tokenizer, *, search, max_extra_tokens, max_target_tokens, max_source_tokens):
         if isinstance(model, (list, tuple)):
             model = Ensemble(model) if len(model) > 1 else model[0]
         if max_extra_tokens < 0:
             raise ValueError(f"`max_extra_tokens` must not be negative. Received: {max_extra_tokens}")
-        check_limit("max_target_tokens", max_target_tokens)
+        for name, limit in (("max_target_tokens", max_target_tokens), ("max_source_tokens", max_source_tokens)):
+            if limit is not None and limit < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {limit}")
+        vocabulary_size = model.output_shape[-1]
+        if vocabulary_size < tokenizer.vocabulary_size:
+            raise ValueError(
+                "`model` must have an output for every piece of `tokenizer`. "
+                f"Received: {vocabulary_size} outputs, {tokenizer.vocabulary_size} pieces"
+            )
         self.model = model
-        self.search = search
+        self.tokenizer = tokenizer
+        self.search = BeamSearch() if search is None else search
         self.max_extra_tokens = max_extra_tokens
         self.max_target_tokens = self._within_positions(max_target_tokens)
+        self.max_source_tokens = self._within_positions(max_source_tokens)
 
     def _within_positions(self, limit):
         """A limit on tokens, lowered to what learned positions hold beside the start or the end mark."""
@@ -39,19 +68,21 @@ class TranslationGraph:
         return limit if positions is None else min(limit or positions, positions - 1)
 
     @tf.autograph.experimental.do_not_convert
-    def search_ids(self, source_ids, *, search=None, prefix_ids=None, max_lengths=None, max_length=None, **arguments):
+    def search_ids(
+        self, source_ids, *, search=None, prefix_ids=None, max_target_tokens=None, max_length=None, **arguments
+    ):
         """Search for the translations of a batch of source ids.
 
         Args:
-            source_ids: int32 [B, S], each row ended by the end id, then padding. A row of the end id alone stays empty.
-            search: in place of the translator's own.
+            source_ids: int32 [B, S], as `padded` makes it, with end marks. A row of the end mark alone stays empty.
+            search: in place of the pipeline's own.
             prefix_ids: int32 [B, P], what each translation must begin with, padded.
-            max_lengths: int32 [B], the most tokens of each row's translation, its end mark not counted. It can only
-                lower the translator's limit, and does where it is positive.
+            max_target_tokens: int32 [B], the most tokens of each row's translation, its end mark not counted. It can
+                only lower the pipeline's limit, and does where it is positive.
+            max_length: static number of tokens, end mark counted, that no translation exceeds, as XLA needs it. Without
+                it, the cache grows as it is filled.
             arguments: further arguments of the search, such as `length_penalties` of a `BeamSearch`, `constraint_ids`
                 of a `ConstrainedBeamSearch` and `seeds` of `Sampling`.
-            max_length: static number of tokens that no translation exceeds, as XLA needs it. Without it, the cache
-                grows as it is filled.
 
         Returns:
             A `decoding.SearchResult`. The hypotheses of an empty row are empty and finished.
@@ -76,7 +107,7 @@ class TranslationGraph:
             arguments.update(grow_cache=grow, block_length=_CACHE_BLOCK)
         if with_attention:
             arguments["source_mask"] = memory_mask
-        max_lengths = self._max_lengths(source_ids, prefix_ids, max_lengths)
+        max_lengths = self._max_lengths(source_ids, prefix_ids, max_target_tokens)
         result = search(
             next_logits,
             cache,
@@ -92,8 +123,8 @@ class TranslationGraph:
         is_empty = (max_lengths == 0)[:, None] & (result.scores > float("-inf"))  # [B, N]
         return result._replace(finished=result.finished | is_empty)
 
-    def _max_lengths(self, source_ids, prefix_ids, max_lengths):
-        """The most tokens of each row's translation, its end mark counted, int32 [B]."""
+    def _max_lengths(self, source_ids, prefix_ids, max_target_tokens):
+        """The most tokens of each row's translation, its end mark counted, int32 [B]; 0 for an empty row."""
         num_tokens = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), 1) - 1  # [B]
         most = num_tokens
         if prefix_ids is not None:
@@ -101,8 +132,8 @@ class TranslationGraph:
         most += self.max_extra_tokens
         if self.max_target_tokens is not None:
             most = tf.minimum(most, self.max_target_tokens)
-        if max_lengths is not None:
-            most = tf.where(max_lengths > 0, tf.minimum(most, max_lengths), most)
+        if max_target_tokens is not None:
+            most = tf.where(max_target_tokens > 0, tf.minimum(most, max_target_tokens), most)
         return tf.where(num_tokens > 0, most + 1, 0)
 
     def token_log_probabilities(self, source_ids, target_ids):
@@ -133,32 +164,41 @@ class TranslationGraph:
             raise ValueError(f"`attention_layer` must be one of the {num_layers} decoder layers. Received: {layer}")
         return layer
 
-    def attention(self, source_ids, target_ids, layer=-2, head=None):
-        """What each token of given targets was made from.
+    def align(self, source_ids, target_ids, layer, head=None):
+        """What each token, and each word, of given targets was made from.
 
         Args:
             source_ids, target_ids: as for `token_log_probabilities`.
-            layer: number of the decoder layer. Defaults to -2; a decoder of one layer has only that.
+            layer: number of the decoder layer, see `attention_layer`.
             head: number of the head; `None` (default) for the mean of all.
 
         Returns:
-            Weights of the source tokens, float32 [B, T, S].
-
-        Raises:
-            ValueError: if there is no such layer.
+            An `Alignment`.
         """
-        layer = self.attention_layer(layer)
         inputs = {"source_ids": source_ids, "target_ids": _shifted(target_ids)}
         attention = self.model.cross_attention(inputs, layer)  # [B, H, T, S]
-        return tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
+        attention = tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
+        words = self.tokenizer.number_words(source_ids), self.tokenizer.number_words(target_ids)
+        return Alignment(attention, *words, *align_words(attention, *words))
+
+
+def padded(ids, multiple=_POSITION_MULTIPLE, *, end_mark=False):
+    """Rows of ids as a matrix.
+
+    Args:
+        ids: ragged int32 [B, (T)].
+        multiple: the width of the matrix is a multiple of it.
+        end_mark: whether each row gets the end id first. Defaults to `False`.
+
+    Returns:
+        int32 [B, T'], padded.
+    """
+    if end_mark:
+        ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END_ID)], axis=1)
+    ids = ids.to_tensor(PAD_ID)
+    return tf.pad(ids, [[0, 0], [0, -tf.shape(ids)[1] % multiple]], constant_values=PAD_ID)
 
 
 def _shifted(target_ids):
     """What the decoder reads to produce the given ids: the start id, then all but the last."""
     return tf.pad(target_ids, [[0, 0], [1, 0]], constant_values=START_ID)[:, :-1]
-
-
-def check_limit(name, limit):
-    """Raise a `ValueError` for a limit that lets no token through."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"`{name}` must be positive. Received: {limit}")

@@ -1,5 +1,7 @@
 """From text to text: the model, the tokenizer and the search together."""
 
+import functools
+import itertools
 import warnings
 import zlib
 from pathlib import Path
@@ -8,21 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.decoding import BeamSearch
 from keras_transformer.files import MODEL_FILE, TOKENIZER_FILE, replaced
-from keras_transformer.translation.alignment import align_words
 from keras_transformer.translation.batching import (
-    MAX_BATCH_HYPOTHESES,
     MAX_BATCH_TOKENS,
     MAX_SCORED_TOKENS,
-    SOURCE_MULTIPLE,
-    padded,
+    max_batch_rows,
     run_by_length,
 )
-from keras_transformer.translation.pipeline import TranslationGraph, check_limit
+from keras_transformer.translation.pipeline import Pipeline, padded
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
-# Under XLA every shape is compiled, which takes seconds.
+# What ids are padded to under XLA, which takes seconds to compile for each new shape.
 _XLA_MULTIPLE = 32
 
 
@@ -48,10 +46,14 @@ class TargetScore(NamedTuple):
     perplexity: float  # exp(-mean)
 
 
-class Translator(TranslationGraph):
-    """Translate text with a trained `Transformer`; this object is also what `serving.write_saved_model` exports.
+def _of_pipeline(name, description):
+    return property(lambda self: getattr(self.pipeline, name), doc=description)
 
-    Training-time BLEU, `translate` and the served graph run the same search, so they cannot disagree. A sentence's
+
+class Translator:
+    """Translate text with a trained `Transformer`; this object is also what `write_saved_model` exports.
+
+    Training-time BLEU, `translate` and the served graph run one `Pipeline`, so they cannot disagree. A sentence's
     translation does not depend on what it is translated together with. Text may be anything: bytes that are not valid
     UTF-8 become U+FFFD, white space of any kind counts as a blank, and a blank sentence translates to "".
 
@@ -86,23 +88,23 @@ class Translator(TranslationGraph):
         max_source_tokens=1024,
         jit_compile=False,
     ):
-        super().__init__(
+        self.pipeline = Pipeline(
             model,
-            search=BeamSearch() if search is None else search,
+            tokenizer,
+            search=search,
             max_extra_tokens=max_extra_tokens,
             max_target_tokens=max_target_tokens,
+            max_source_tokens=max_source_tokens,
         )
-        vocabulary_size = self.model.output_shape[-1]
-        if vocabulary_size < tokenizer.vocabulary_size:
-            raise ValueError(
-                "`model` must have an output for every piece of `tokenizer`. "
-                f"Received: {vocabulary_size} outputs, {tokenizer.vocabulary_size} pieces"
-            )
-        check_limit("max_source_tokens", max_source_tokens)
-        self.tokenizer = tokenizer
-        self.max_source_tokens = self._within_positions(max_source_tokens)
         self.jit_compile = jit_compile
         self._graphs = {}
+
+    model = _of_pipeline("model", "The model, or the `Ensemble`.")
+    tokenizer = _of_pipeline("tokenizer", "The tokenizer.")
+    search = _of_pipeline("search", "The search, where no other is asked for.")
+    max_extra_tokens = _of_pipeline("max_extra_tokens", "The limit on a translation beyond the length of its source.")
+    max_target_tokens = _of_pipeline("max_target_tokens", "The limit on a translation that learned positions leave.")
+    max_source_tokens = _of_pipeline("max_source_tokens", "The limit on a source that learned positions leave.")
 
     def translate(self, sentences, **arguments):
         """Translate sentences; the best hypothesis of each.
@@ -161,45 +163,39 @@ class Translator(TranslationGraph):
         sentences = _checked_list("sentences", sentences)
         search = self.search if search is None else search
         if return_alignments:
-            attention_layer = self.attention_layer(attention_layer)
-        sources = self.tokenizer.encode(sentences)
-        prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, sources)]
-        constraints = [self._phrases(phrases) for phrases in _per_sentence("constraints", constraints, sources)]
+            attention_layer = self.pipeline.attention_layer(attention_layer)
+        whole = self.tokenizer.encode(sentences)
+        prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, whole)]
+        constraints = [self._phrases(phrases) for phrases in _per_sentence("constraints", constraints, whole)]
         if any(constraints):
             search = search.containing(max(sum(map(len, phrases)) for phrases in constraints))
-        self._warn_of_cuts(sources)
-        columns = sources, prefixes, constraints if any(constraints) else None
-        lengths = [min(len(source), self.max_source_tokens) + 1 for source in sources]
-        most_rows = max(1, MAX_BATCH_HYPOTHESES // search.width)
+        sources = [source[: self.max_source_tokens] for source in whole]
+        truncated = [len(source) > self.max_source_tokens for source in whole]
+        self._warn_of_cuts(truncated)
 
         def run(rows):
-            return self._search_rows(search, columns, rows, seed)
+            inputs = [[column[row] for row in rows] for column in (sources, prefixes, constraints)]
+            return self._search_batch(search, *inputs, seed)
 
-        results = run_by_length(run, lengths, MAX_BATCH_TOKENS, most_rows, on_progress)
+        lengths = [len(source) + 1 for source in sources]
+        found = run_by_length(run, lengths, MAX_BATCH_TOKENS, max_batch_rows(search), on_progress)
+        results = [
+            [hypothesis._replace(truncated=is_cut) for hypothesis in hypotheses]
+            for is_cut, hypotheses in zip(truncated, found, strict=True)
+        ]
         if return_alignments:
             self._add_alignments(sources, results, attention_layer, attention_head)
         return results
 
-    def _warn_of_cuts(self, sources):
+    def _warn_of_cuts(self, truncated):
         """Warn of the sentences that are cut, by number."""
-        limit = self.max_source_tokens
-        numbers = [str(number) for number, source in enumerate(sources, 1) if len(source) > limit]
+        numbers = [str(number) for number, is_cut in enumerate(truncated, 1) if is_cut]
         if numbers:
             warnings.warn(
-                f"Cut {len(numbers)} of {len(sources)} sentences to `max_source_tokens`={limit}: "
+                f"Cut {len(numbers)} of {len(truncated)} sentences to `max_source_tokens`={self.max_source_tokens}: "
                 f"number {', '.join(numbers[:10])}{', ...' if len(numbers) > 10 else ''}",
                 stacklevel=3,
             )
-
-    def _search_rows(self, search, columns, rows, seed):
-        """Hypotheses of some rows of the columns: sources (cut here), prefixes, and constraints or None."""
-        sources, prefixes, constraints = ([column[row] for row in rows] if column else None for column in columns)
-        cut = [source[: self.max_source_tokens] for source in sources]
-        found = self._search_batch(search, cut, prefixes, constraints, seed)
-        return [
-            [hypothesis._replace(truncated=len(source) > self.max_source_tokens) for hypothesis in hypotheses]
-            for source, hypotheses in zip(sources, found, strict=True)
-        ]
 
     def score(self, sentences, targets):
         """Score given translations, by running the model on them (forced decoding).
@@ -230,9 +226,15 @@ class Translator(TranslationGraph):
                         f"Received: {len(ids)} tokens in number {index + 1}"
                     )
 
+        def score(sources, targets):
+            return self.pipeline.token_log_probabilities(padded(sources), padded(targets))
+
         def score_batch(rows):
-            pair = [padded([side[row] for row in rows], SOURCE_MULTIPLE) for side in (sources, targets)]
-            scores = self._graph("score", self.token_log_probabilities, pair)
+            pair = {
+                "sources": _ragged([sources[row] for row in rows]),
+                "targets": _ragged([targets[row] for row in rows]),
+            }
+            scores = self._run_graph("score", score, pair)
             return [_target_score(targets[row], scored) for row, scored in zip(rows, scores, strict=True)]
 
         lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
@@ -254,30 +256,33 @@ class Translator(TranslationGraph):
         return [ids for phrase in phrases or () if (ids := self._target_ids("constraints", phrase))]
 
     def _search_batch(self, search, sources, prefixes, constraints, seed):
-        """Hypotheses of one batch of sources, given as ids without an end mark."""
-        num_rows, multiple, blank_rows, max_length = len(sources), SOURCE_MULTIPLE, 0, None
+        """Hypotheses of each row of one batch, given as ids."""
+        num_rows, multiple, max_length = len(sources), {}, None
         if self.jit_compile:
-            multiple = _XLA_MULTIPLE
-            blank_rows = (1 << (num_rows - 1).bit_length()) - num_rows
+            multiple = {"multiple": _XLA_MULTIPLE}
             longest = max(map(len, [*sources, *prefixes])) + self.max_extra_tokens + 1
-            max_length = -(-longest // multiple) * multiple
-        inputs = {"source_ids": padded([[*source, END_ID] for source in sources], multiple, blank_rows)}
+            max_length = -(-longest // _XLA_MULTIPLE) * _XLA_MULTIPLE
+            blank = [[]] * ((1 << (num_rows - 1).bit_length()) - num_rows)
+            sources, prefixes, constraints = sources + blank, prefixes + blank, constraints + blank
+        inputs = {"sources": _ragged(sources)}
         if any(prefixes):
-            inputs["prefix_ids"] = padded(prefixes, multiple, blank_rows)
-        if constraints is not None:
-            shape = (max(map(len, constraints)), max(len(phrase) for phrases in constraints for phrase in phrases))
-            inputs["constraint_ids"] = np.full([num_rows + blank_rows, *shape], PAD_ID, "int32")
-            for row, phrases in enumerate(constraints):
-                for place, phrase in enumerate(phrases):
-                    inputs["constraint_ids"][row, place, : len(phrase)] = phrase
+            inputs["prefixes"] = _ragged(prefixes)
+        if any(constraints):
+            inputs["constraint_ids"] = tf.ragged.constant(constraints, "int32", ragged_rank=2).to_tensor(PAD_ID)
         if search.needs_seeds:
-            hashes = [zlib.crc32(np.array(source, "int32").tobytes()) for source in sources] + [0] * blank_rows
-            inputs["seeds"] = np.array([[seed & 0xFFFFFFFF, number] for number in hashes], "uint32").view("int32")
+            hashes = [zlib.crc32(np.array(source, "int32").tobytes()) for source in sources]
+            seeds = np.array([[seed & 0xFFFFFFFF, number] for number in hashes], "uint32")
+            inputs["seeds"] = tf.constant(seeds.view("int32"))
 
-        def run(*values):
-            return self.search_ids(**dict(zip(inputs, values, strict=True)), search=search, max_length=max_length)
+        def run(sources, prefixes=None, **arguments):
+            search_ids = functools.partial(self.pipeline.search_ids, search=search, max_length=max_length)
+            if self.jit_compile:
+                search_ids = tf.function(search_ids, autograph=False, jit_compile=True)
+            if prefixes is not None:
+                arguments["prefix_ids"] = padded(prefixes, **multiple)
+            return search_ids(padded(sources, **multiple, end_mark=True), **arguments)
 
-        result = self._graph((search, max_length, *inputs), run, inputs.values())
+        result = self._run_graph((search, max_length, *inputs), run, inputs)
         return [
             [
                 self._hypothesis(*(part[row, place] for part in result))
@@ -287,15 +292,14 @@ class Translator(TranslationGraph):
             for row in range(num_rows)
         ]
 
-    def _graph(self, key, function, values):
-        """Run a function as a graph for batches of any size, traced once for each key; NumPy in and out."""
-        values = list(values)
+    def _run_graph(self, key, function, inputs):
+        """Run a function of named tensors as a graph, traced once for each key, for any sizes; NumPy comes out."""
         if key not in self._graphs:
-            signature = [tf.TensorSpec([None] * value.ndim, value.dtype) for value in values]
+            signature = [tf.nest.map_structure(_of_any_size, inputs)]
             self._graphs[key] = tf.function(
-                function, input_signature=signature, autograph=False, jit_compile=self.jit_compile
+                lambda inputs: function(**inputs), input_signature=signature, autograph=False
             )
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), self._graphs[key](*map(tf.constant, values)))
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), self._graphs[key](inputs))
 
     def _hypothesis(self, ids, length, log_probability, score, finished):
         ids = tuple(int(token) for token in ids[:length])
@@ -306,24 +310,24 @@ class Translator(TranslationGraph):
     def _add_alignments(self, sources, results, layer, head):
         """Put `attention` and `alignment` into the hypotheses, in place."""
 
-        def align(source_ids, target_ids):
-            attention = self.attention(source_ids, target_ids, layer, head)
-            words = map(self.tokenizer.number_words, (source_ids, target_ids))
-            return attention, align_words(attention, *words)[0]
+        def align(sources, targets):
+            found = self.pipeline.align(padded(sources, end_mark=True), padded(targets), layer, head)
+            return found.attention, found.word_alignment
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]
-        limit = self.max_source_tokens
-        pairs = [([*sources[row][:limit], END_ID], list(results[row][place].ids)) for row, place in places]
+        pairs = [(sources[row], results[row][place].ids) for row, place in places]
 
-        def align_batch(batch):
-            inputs = [padded([pairs[index][side] for index in batch], SOURCE_MULTIPLE) for side in (0, 1)]
-            return zip(*self._graph(("attention", layer, head), align, inputs), strict=True)
+        def align_batch(rows):
+            columns = zip(*(pairs[row] for row in rows), strict=True)
+            inputs = dict(zip(("sources", "targets"), map(_ragged, columns), strict=True))
+            return zip(*self._run_graph(("align", layer, head), align, inputs), strict=True)
 
-        aligned = run_by_length(align_batch, [max(map(len, pair)) for pair in pairs], MAX_SCORED_TOKENS)
-        for (row, place), (source, target), (attention, source_words) in zip(places, pairs, aligned, strict=True):
+        lengths = [max(len(source) + 1, len(target)) for source, target in pairs]
+        aligned = run_by_length(align_batch, lengths, MAX_SCORED_TOKENS)
+        for (row, place), (source, target), (attention, words) in zip(places, pairs, aligned, strict=True):
             results[row][place] = results[row][place]._replace(
-                attention=attention[: len(target), : len(source)],
-                alignment=tuple((int(word), place) for place, word in enumerate(source_words) if word >= 0),
+                attention=attention[: len(target), : len(source) + 1],
+                alignment=tuple((int(word), place) for place, word in enumerate(words) if word >= 0),
             )
 
     # === Files ===
@@ -347,6 +351,19 @@ class Translator(TranslationGraph):
         from keras_transformer.pretrained import load_translator
 
         return load_translator(path, *more, translator_class=cls, **arguments)
+
+
+def _ragged(rows):
+    """Rows of ids as a ragged tensor [B, (T)]."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), "int32")
+    return tf.RaggedTensor.from_row_lengths(ids, [len(row) for row in rows], validate=False)
+
+
+def _of_any_size(tensor):
+    """The specification of tensors like one that differ in their sizes."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None, None], tensor.dtype)
+    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
 
 
 def _target_score(target, scored):

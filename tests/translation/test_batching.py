@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.translation.row_blocks import run_in_blocks
+from keras_transformer.translation.batching import run_in_blocks
 
 OUTPUTS = {
     "sum": tf.TensorSpec([None], tf.int32),

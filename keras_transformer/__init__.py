@@ -22,14 +22,14 @@ _HOMES = {
     # Layers and the model
     "Decoder": "layers.decoder",
     "DecoderLayer": "layers.decoder",
-    "Dropout": "layers.dropout",
+    "Dropout": "layers.position_wise",
     "Encoder": "layers.encoder",
     "EncoderLayer": "layers.encoder",
-    "FeedForward": "layers.feed_forward",
-    "LayerNormalization": "layers.layer_normalization",
+    "FeedForward": "layers.position_wise",
+    "LayerNormalization": "layers.position_wise",
     "MultiHeadAttention": "layers.multi_head_attention",
     "PositionalEmbedding": "layers.positional_embedding",
-    "Residual": "layers.residual",
+    "Residual": "layers.position_wise",
     "Transformer": "transformer",
     "count_parameters": "parameter_count",
     # What `fit` is given

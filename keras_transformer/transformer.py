@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.keras_internals import batch_specification, builds_without_reading, has_own_strategy
 from keras_transformer.layers import Decoder, DecoderLayer, Encoder, EncoderLayer, PositionalEmbedding
-from keras_transformer.layers.transformer_layer import TransformerLayer
+from keras_transformer.layers.encoder import TransformerLayer
 from keras_transformer.masks import padding_mask
 from keras_transformer.presets import preset_arguments
 
@@ -88,7 +88,7 @@ class Transformer(keras.Model):
         # The arguments are the configuration.
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__", "trainable")}
         config["target_vocabulary_size"] = target_vocabulary_size or source_vocabulary_size
-        _check(**{name: config[name] for name in inspect.signature(_check).parameters})
+        _check_tying(tying, source_vocabulary_size, config["target_vocabulary_size"])
 
         # === Layers ===
         layer_arguments = {name: config[name] for name in _LAYER_ARGUMENTS}
@@ -146,22 +146,22 @@ class Transformer(keras.Model):
         vectors = self.source_embedding(source_ids, training=False)
         return self.encoder(vectors, training=False), padding_mask(source_ids)
 
-    def start_decoding(self, memory, max_length, num_hypotheses=None):
+    def start_decoding(self, memory, num_positions, num_hypotheses=None):
         """Prepare what `decode_step` needs: the projected memory and an empty cache.
 
         Args:
             memory: the encoder's output [B, S, D].
-            max_length: integer, the number of target positions that will be decoded at most.
+            num_positions: integer, the number of target positions that the cache has room for.
             num_hypotheses: number K of hypotheses that each row has, static; `None` (default) for one, without
                 `ancestry`.
 
         Returns:
             `(projected_memory, cache)`: the keys and values of cross-attention, computed once and shared by all
             hypotheses of a row, and a cache for self-attention: for each layer a mapping with `"key"` and `"value"`,
-            [B, H, max_length, d] or [B, H, max_length, K, d].
+            [B, H, L, d] or [B, H, L, K, d].
         """
         batch_size = ops.shape(memory)[0]
-        cache = self.decoder.start_cache(batch_size, max_length, num_hypotheses)
+        cache = self.decoder.start_cache(batch_size, num_positions, num_hypotheses)
         return self.decoder.project_memory(memory), cache
 
     def decode_step(
@@ -236,21 +236,13 @@ class Transformer(keras.Model):
         return cls(**config)
 
 
-def _check(source_vocabulary_size, target_vocabulary_size, d_model, num_heads, key_dim, tying):
-    """Raise a `ValueError` where arguments do not go together."""
+def _check_tying(tying, source_vocabulary_size, target_vocabulary_size):
     if tying not in TYINGS:
         raise ValueError(f"`tying` must be one of {TYINGS}. Received: tying={tying!r}")
     if tying == "three-way" and source_vocabulary_size != target_vocabulary_size:
         raise ValueError(
             "`tying='three-way'` shares one matrix, so both vocabularies must have one size. Received: "
             f"source_vocabulary_size={source_vocabulary_size}, target_vocabulary_size={target_vocabulary_size}"
-        )
-    if num_heads < 1:
-        raise ValueError(f"`num_heads` must be positive. Received: num_heads={num_heads}")
-    if key_dim is None and d_model % num_heads:
-        raise ValueError(
-            "`d_model` must be divisible by `num_heads` unless `key_dim` is given. "
-            f"Received: d_model={d_model}, num_heads={num_heads}"
         )
 
 

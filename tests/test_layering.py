@@ -64,7 +64,7 @@ MAY_USE_TENSORFLOW = (
 )
 # Only where a function asks for it: for what `tf.distribute` alone knows (the number of the replica, a sum over them),
 # and for a kernel that Keras does not use.
-MAY_USE_TENSORFLOW_LATE = ("layers.dropout", "training.losses", "training.optimizers")
+MAY_USE_TENSORFLOW_LATE = ("layers.position_wise", "training.losses", "training.optimizers")
 
 
 def module_name(path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import PositionalEmbedding, Residual
-from keras_transformer.layers.transformer_layer import TransformerLayer
+from keras_transformer.layers.encoder import TransformerLayer
 from keras_transformer.parameter_count import count_parameters
 from keras_transformer.presets import PRESETS, preset_arguments
 from keras_transformer.transformer import Transformer

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.transformer_layer import Stack, TransformerLayer, split_mask
+from keras_transformer.layers.encoder import Stack, TransformerLayer, split_mask
 from keras_transformer.masks import causal_mask
 
 
@@ -37,12 +37,9 @@ class DecoderLayer(TransformerLayer):
     """
 
     def build(self, inputs_shape, memory_shape):
-        self.self_attention = self._attention("self_attention", inputs_shape, inputs_shape)
-        self.self_attention_residual = self._residual("self_attention_residual", inputs_shape)
-        self.cross_attention = self._attention("cross_attention", inputs_shape, memory_shape)
-        self.cross_attention_residual = self._residual("cross_attention_residual", inputs_shape)
-        self.feed_forward = self._feed_forward(inputs_shape)
-        self.feed_forward_residual = self._residual("feed_forward_residual", inputs_shape)
+        self._build_attention("self_attention", inputs_shape, inputs_shape)
+        self._build_attention("cross_attention", inputs_shape, memory_shape)
+        self._build_feed_forward(inputs_shape)
 
     def call(
         self,
@@ -99,15 +96,9 @@ class DecoderLayer(TransformerLayer):
         """Project the memory's keys and values once for all steps; `call` takes the result as `memory`."""
         return self.cross_attention.project(memory)
 
-    def start_cache(self, batch_size, max_length, num_hypotheses=None):
-        """Make an empty cache for `max_length` target positions of `batch_size` rows, or of so many hypotheses each."""
-        return self.self_attention.start_cache(batch_size, max_length, num_hypotheses)
-
-    def compute_mask(self, inputs, previous_mask):
-        return split_mask(previous_mask)[0]
-
-    def compute_output_shape(self, inputs_shape, memory_shape):
-        return inputs_shape
+    def start_cache(self, batch_size, num_positions, num_hypotheses=None):
+        """Make an empty cache for so many positions of `batch_size` rows, or of `num_hypotheses` hypotheses each."""
+        return self.self_attention.start_cache(batch_size, num_positions, num_hypotheses)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -134,9 +125,7 @@ class Decoder(Stack):
     """
 
     def build(self, inputs_shape, memory_shape):
-        for layer in self.layers:
-            layer.build(inputs_shape, memory_shape)
-        self._build_final_norm(inputs_shape)
+        super().build(inputs_shape, memory_shape)
 
     def call(
         self,
@@ -181,12 +170,6 @@ class Decoder(Stack):
         """Project the memory's keys and values once for all steps, a mapping a layer."""
         return [layer.project_memory(memory) for layer in self.layers]
 
-    def start_cache(self, batch_size, max_length, num_hypotheses=None):
-        """Make an empty cache for `max_length` target positions of `batch_size` rows, a mapping a layer."""
-        return [layer.start_cache(batch_size, max_length, num_hypotheses) for layer in self.layers]
-
-    def compute_mask(self, inputs, previous_mask):
-        return split_mask(previous_mask)[0]
-
-    def compute_output_shape(self, inputs_shape, memory_shape):
-        return inputs_shape
+    def start_cache(self, batch_size, num_positions, num_hypotheses=None):
+        """Make the empty caches of the layers, see `DecoderLayer`."""
+        return [layer.start_cache(batch_size, num_positions, num_hypotheses) for layer in self.layers]

@@ -4,8 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.rows import as_rows
+from keras_transformer.layers.position_wise import Dropout, as_rows
 from keras_transformer.masks import causal_mask
 
 # Added to the float32 scores of masked positions: finite, and far enough below any score that exp() gives exactly 0.
@@ -97,8 +96,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query_dim = query_shape[-1]
         if self.key_dim is None and query_dim % self.num_heads:
             raise ValueError(
-                "The width of `query` (d_model) must be divisible by `num_heads` unless `key_dim` is given. "
-                f"Received: width {query_dim}, num_heads={self.num_heads}"
+                "The query's width `d_model` must be divisible by `num_heads` unless `key_dim` is given. "
+                f"Received: d_model={query_dim}, num_heads={self.num_heads}"
             )
         self._key_dim = self.key_dim or query_dim // self.num_heads
         self._value_dim = self.value_dim or self._key_dim
@@ -181,12 +180,12 @@ class MultiHeadAttention(keras.layers.Layer):
             "value": self._split_heads(self.value_projection, value, self._value_dim),
         }
 
-    def start_cache(self, batch_size, max_length, num_hypotheses=None):
-        """Make an empty cache for `max_length` positions of `batch_size` rows, or of so many hypotheses a row."""
+    def start_cache(self, batch_size, num_positions, num_hypotheses=None):
+        """Make an empty cache for `num_positions` positions of `batch_size` rows, or of so many hypotheses a row."""
         slots = () if num_hypotheses is None else (num_hypotheses,)
 
         def empty(width):
-            return ops.zeros((batch_size, self.num_heads, max_length, *slots, width), dtype=self.compute_dtype)
+            return ops.zeros((batch_size, self.num_heads, num_positions, *slots, width), dtype=self.compute_dtype)
 
         return {"key": empty(self._key_dim), "value": empty(self._value_dim)}
 

@@ -4,8 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.rows import as_rows
+from keras_transformer.layers.position_wise import Dropout, as_rows
 from keras_transformer.masks import padding_mask
 
 POSITIONS = ("sinusoidal", "learned")

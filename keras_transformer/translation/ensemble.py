@@ -45,10 +45,10 @@ class Ensemble:
         encoded = [model.encode(source_ids) for model in self.models]
         return [memory for memory, _ in encoded], encoded[0][1]
 
-    def start_decoding(self, memory, max_length, num_hypotheses=None):
+    def start_decoding(self, memory, num_positions, num_hypotheses=None):
         """As `Transformer.start_decoding`, with lists, one entry a model."""
         started = [
-            model.start_decoding(own, max_length, num_hypotheses)
+            model.start_decoding(own, num_positions, num_hypotheses)
             for model, own in zip(self.models, memory, strict=True)
         ]
         return [projected for projected, _ in started], [cache for _, cache in started]

@@ -164,28 +164,21 @@ class Translator:
         search = self.search if search is None else search
         if return_alignments:
             attention_layer = self.pipeline.attention_layer(attention_layer)
-        whole = self.tokenizer.encode(sentences)
-        prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, whole)]
-        constraints = [self._phrases(phrases) for phrases in _per_sentence("constraints", constraints, whole)]
+        sources = self.tokenizer.encode(sentences)
+        prefixes = [self._target_ids("prefixes", prefix) for prefix in _per_sentence("prefixes", prefixes, sources)]
+        constraints = [self._phrases(phrases) for phrases in _per_sentence("constraints", constraints, sources)]
         if any(constraints):
             search = search.containing(max(sum(map(len, phrases)) for phrases in constraints))
-        sources = [source[: self.max_source_tokens] for source in whole]
-        truncated = [len(source) > self.max_source_tokens for source in whole]
+        truncated = [len(source) > self.max_source_tokens for source in sources]
         self._warn_of_cuts(truncated)
-
-        def run(rows):
-            inputs = [[column[row] for row in rows] for column in (sources, prefixes, constraints)]
-            return self._search_batch(search, *inputs, seed)
-
-        lengths = [len(source) + 1 for source in sources]
-        found = run_by_length(run, lengths, MAX_BATCH_TOKENS, max_batch_rows(search), on_progress)
-        results = [
-            [hypothesis._replace(truncated=is_cut) for hypothesis in hypotheses]
-            for is_cut, hypotheses in zip(truncated, found, strict=True)
-        ]
+        sources = [source[: self.max_source_tokens] for source in sources]
+        results = self._search(search, (sources, prefixes, constraints), seed, on_progress)
         if return_alignments:
             self._add_alignments(sources, results, attention_layer, attention_head)
-        return results
+        return [
+            [hypothesis._replace(truncated=is_cut) for hypothesis in hypotheses]
+            for is_cut, hypotheses in zip(truncated, results, strict=True)
+        ]
 
     def _warn_of_cuts(self, truncated):
         """Warn of the sentences that are cut, by number."""
@@ -254,6 +247,15 @@ class Translator:
     def _phrases(self, phrases):
         """Ids of what one translation must contain."""
         return [ids for phrase in phrases or () if (ids := self._target_ids("constraints", phrase))]
+
+    def _search(self, search, columns, seed, on_progress):
+        """Hypotheses of all rows of the columns: sources, prefixes and constraints, as ids."""
+
+        def run(rows):
+            return self._search_batch(search, *([column[row] for row in rows] for column in columns), seed)
+
+        lengths = [len(source) + 1 for source in columns[0]]
+        return run_by_length(run, lengths, MAX_BATCH_TOKENS, max_batch_rows(search), on_progress)
 
     def _search_batch(self, search, sources, prefixes, constraints, seed):
         """Hypotheses of each row of one batch, given as ids."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.layers.position_wise import LayerNormalization
 
 
 def pair(width, dtype="float32", epsilon=1e-6):

@@ -34,9 +34,9 @@ _HOMES = {
     "count_parameters": "parameter_count",
     # What `fit` is given
     "Adam": "training.optimizers",
-    "ConstantSchedule": "training.schedules",
-    "CosineSchedule": "training.schedules",
-    "WarmupSchedule": "training.schedules",
+    "ConstantSchedule": "training.optimizers",
+    "CosineSchedule": "training.optimizers",
+    "WarmupSchedule": "training.optimizers",
     "LabelSmoothedCrossEntropy": "training.losses",
     "PaddingShare": "training.metrics",
     "Perplexity": "training.metrics",
@@ -62,7 +62,7 @@ _HOMES = {
     # Text to text
     "BeamSearch": "decoding.beam_search",
     "Sampling": "decoding.sampling",
-    "SearchResult": "decoding.search_result",
+    "SearchResult": "decoding.search",
     "Ensemble": "translation.ensemble",
     "Hypothesis": "translation.translator",
     "TargetScore": "translation.translator",

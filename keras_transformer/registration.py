@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import sys
 
-_MODULES = ("transformer", "training.losses", "training.metrics", "training.optimizers", "training.schedules")
+_MODULES = ("transformer", "training.losses", "training.metrics", "training.optimizers")
 
 
 def register():

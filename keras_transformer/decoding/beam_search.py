@@ -8,7 +8,7 @@ from keras_transformer.decoding.beam_records import Continuations, RowInputs, St
 from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.loop import run_blocks, search_limits
-from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.search import SearchResult
 from keras_transformer.decoding.top_k import log_normalizer
 
 

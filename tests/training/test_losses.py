@@ -317,7 +317,7 @@ OTHER_BACKEND = """
 import keras, numpy as np
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy
-from keras_transformer.training.schedules import WarmupSchedule
+from keras_transformer.training.optimizers import WarmupSchedule
 labels = np.array([[1, 2, 0], [3, 0, 0]], "int32")
 logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
 loss = LabelSmoothedCrossEntropy()

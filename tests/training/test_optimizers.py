@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.optimizers import Adam
-from keras_transformer.training.schedules import WarmupSchedule
+from keras_transformer.training.optimizers import Adam, WarmupSchedule
 
 INPUTS = np.array([[1, 2, 3, 2], [4, 4, 0, 1]])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.training.schedules import (
+from keras_transformer.training.optimizers import (
     ConstantSchedule,
     CosineSchedule,
     WarmupSchedule,

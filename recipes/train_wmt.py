@@ -12,340 +12,74 @@ import functools
 import itertools
 import sys
 import time
-from pathlib import Path
-from typing import Literal
 
 import tqdm
-import tyro
 from builtin_corpus.corpus import BuiltinCorpus
+from train_wmt_flags import MODEL_FIELDS, check_config, describe, parse_config, preset_config
 
 import keras_transformer as kt
 from keras_transformer.files import TOKENIZER_FILE, TOKENS_FOLDER
-from keras_transformer.presets import PRESETS
-from keras_transformer.runs.settings import RunSettings
 from keras_transformer.start_up import start_tensorflow
 
-# === The flags, in groups ===
+
+def main(arguments=None):
+    """Run the recipe; see the module."""
+    # Help and errors do not wait for TensorFlow.
+    config = parse_config(sys.argv[1:] if arguments is None else arguments, __doc__)
+    start_tensorflow()
+    check_config(config)
+    return train(config)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """What size of model, and where everything goes."""
+def train(config):
+    """Train, score and export as the flags say; return the results, on a worker that has none `None`."""
+    import keras
 
-    preset: Literal[("demo", *PRESETS)] = "base"
-    """Model size and the schedule that goes with it; it sets the defaults of all flags below. Without it: demo for the
-    built-in corpus, tiny for text of your own."""
+    from keras_transformer.runs import hosts
 
-    run_directory: Path = Path("runs/translation")
-    """Folder for everything the run writes."""
-    resume: bool = False
-    """Go on with the run in run_directory from its last checkpoint."""
-    overwrite: bool = False
-    """Start anew in run_directory, deleting what is there."""
+    start = time.perf_counter()
+    corpora = open_corpora(config)
+    strategy = open_strategy(config)
+    keras.config.set_dtype_policy(config.precision)
+    try_parts(config)
+    with hosts.chief_first(strategy):
+        run = open_run(config, hosts.is_chief(strategy))
+        keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
+        tokenizer, store = prepare(config, corpora)
+    train_batches = open_batches(config, store)
+    dev_pairs, dev_batches = open_development(config, corpora["dev"], tokenizer)
+    test_pairs = list(corpora["test"])
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Text:
-    """What is translated: files, a data set, or neither of them for the built-in corpus."""
-
-    builtin_pairs: int = 100_000
-    """Training pairs to make of the built-in corpus."""
-    source: Path | None = None
-    """Training text of the source language, one sentence a line, UTF-8, plain or gzip."""
-    target: Path | None = None
-    """Its translation, line by line."""
-    dev_source: Path | None = None
-    """Development text; without it about 1,000 pairs of the training text are held out."""
-    dev_target: Path | None = None
-    """Its translation."""
-    test_source: Path | None = None
-    """Test text; without it about 1,000 more pairs of the training text are held out."""
-    test_target: Path | None = None
-    """Its translation."""
-    dataset: str | None = None
-    """Data set of TensorFlow Datasets instead of files, such as wmt14_translate/de-en."""
-    data_dir: Path | None = None
-    """Folder of prepared TensorFlow Datasets; theirs by default."""
-    download: bool = False
-    """Download and prepare the data set if it is not there."""
-    source_language: str = "en"
-    """Code of the source language; chooses the direction of a data set."""
-    target_language: str = "de"
-    """Code of the target language; also chooses how BLEU splits words."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tokens:
-    """How text is cut up."""
-
-    vocabulary_size: int = 37_000
-    """Pieces of the joint tokenizer, with 256 bytes and 4 special ids."""
-    normalization: Literal["whitespace", "nfkc", "nmt_nfkc", "identity"] = "whitespace"
-    """What happens to text before it is cut into pieces."""
-    max_sentence_tokens: int = 256
-    """Longest side of a training pair, in tokens with the end mark; longer pairs are dropped and counted."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Model:
-    """The size of the model, and what it is made of."""
-
-    num_encoder_layers: int = 6
-    """Depth of the encoder."""
-    num_decoder_layers: int = 6
-    """Depth of the decoder."""
-    d_model: int = 512
-    """Width of the model."""
-    num_heads: int = 8
-    """Attention heads."""
-    feed_forward_dim: int = 2048
-    """Hidden width of the feed-forward networks."""
-    key_dim: int | None = None
-    """Width of queries and keys per head; d_model / num_heads by default."""
-    value_dim: int | None = None
-    """Width of values per head; key_dim by default."""
-    activation: str = "relu"
-    """Activation of the feed-forward networks."""
-    dropout: float = 0.1
-    """Share dropped from sub-layer outputs, 0 to 1."""
-    attention_dropout: float = 0.0
-    """Share of attention weights dropped, 0 to 1."""
-    activation_dropout: float = 0.0
-    """Share of hidden feed-forward units dropped, 0 to 1."""
-    embedding_dropout: float | None = None
-    """Share dropped from the embeddings, 0 to 1; dropout by default."""
-    norm_first: bool = False
-    """Pre-norm instead of the paper's post-norm."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Kind of position encoding."""
-    max_length: int | None = None
-    """Number of learned positions; none for sinusoids."""
-    tying: Literal["three-way", "two-way", "none"] = "three-way"
-    """Which embeddings and logits share a matrix."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """How the model is trained."""
-
-    tokens_per_batch: int = 25_000
-    """Most tokens of a batch on each side, padding counted."""
-    warmup_steps: int = 4_000
-    """Updates until the learning rate is highest."""
-    peak_learning_rate: float | None = None
-    """Highest learning rate; by default the paper's, (d_model * warmup_steps) ** -0.5."""
-    schedule: Literal["inverse-square-root", "cosine", "constant"] = "inverse-square-root"
-    """Learning rate after the warm-up: the paper's decay, a cosine down to final_fraction, or no decay."""
-    final_fraction: float = 0.0
-    """Learning rate at the end of a cosine, as a share of the highest, 0 to 1."""
-    label_smoothing: float = 0.1
-    """Probability spread over all pieces, 0 to 1."""
-    clip_norm: float | None = None
-    """Largest norm of the gradient of all weights together; none by default, as in the paper."""
-    max_skipped_steps: int | None = 20
-    """Updates in a row that are skipped because gradients are not finite until training fails; None skips none."""
-    micro_batches: int = 1
-    """Parts that each batch is cut into to save memory; the update is that of the whole batch."""
-    strategy: Literal["none", "mirrored", "multi-worker"] = "none"
-    """One device; a replica of the model on each GPU of this machine; or on the machines that TF_CONFIG names, each of
-    which runs the same command (see launch/). The replicas share each batch."""
-    reduction: Literal["auto", "nccl", "ring", "hierarchical-copy", "one-device"] = "auto"
-    """How gradients are added up over replicas: by default NCCL between GPUs, else rings. For mirrored also nccl,
-    hierarchical-copy or one-device; for multi-worker nccl or ring."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Keras's dtype policy."""
-    jit_compile: bool = False
-    """Compile the training step with XLA: on each device once for each of batch_shapes, and once more for each where
-    micro_batches do not divide a replica's rows evenly."""
-    batch_shapes: int | None = None
-    """Most shapes of training batches: 8 by default with jit_compile, else some dozens, with less padding."""
-    seed: int = 0
-    """Seed of initial weights, dropout and the order of batches."""
-    init_from: Path | None = None
-    """A trained model to begin with, for fine-tuning: run directory or export. Its tokenizer and its model's size are
-    kept; of the flags of the model, those of dropout and precision count."""
-    freeze: tuple[str, ...] = ()
-    """Parts of the model that stay as they are: beginnings of the names of weights, such as encoder/."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How the test set is translated, and what the export does."""
-
-    beam_size: int = 4
-    """Live hypotheses of the search that scores the test set and that is exported; 1 is greedy."""
-    length_penalty: float = 0.6
-    """Strength of the length penalty, alpha."""
-    max_extra_tokens: int = 50
-    """Longest translation, in tokens beyond the length of its source."""
-    lowercase_bleu: bool = False
-    """Score without regard to case, sacreBLEU's -lc, beside the cased score."""
-
-
-# `RunSettings` has the rest: the length of the run, evaluations, checkpoints and the weights at the end.
-GROUPS = {
-    "run": Run,
-    "text": Text,
-    "tokens": Tokens,
-    "model": Model,
-    "training": Training,
-    "evaluation": RunSettings,
-    "decoding": Decoding,
-}
-Flags = dataclasses.make_dataclass("Flags", GROUPS.items(), frozen=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(*GROUPS.values()):
-    """All flags together."""
-
-
-MODEL_FIELDS = [field.name for field in dataclasses.fields(Model)]
-
-# How each size is trained, where it departs from the paper's base model. Small models train for few steps, and with
-# pre-norm they learn more in them.
-SCHEDULES = {
-    # Minutes on two cores. No dropout: the built-in corpus is read less than three times, too little to learn by heart.
-    "demo": {
-        **PRESETS["tiny"],
-        "norm_first": True,
-        "dropout": 0.0,
-        "vocabulary_size": 4_000,
-        "train_steps": 1_250,
-        "average_checkpoints": 2,  # more would reach back to where it still learned fast
-        "tokens_per_batch": 2_048,
-        "warmup_steps": 250,
-        "peak_learning_rate": 4e-3,
-        "evaluation_steps": 250,
-        "dev_bleu_sentences": 100,
-        "max_sentence_tokens": 128,
-    },
-    "tiny": {
-        "norm_first": True,
-        "vocabulary_size": 8_000,
-        "train_steps": 5_000,
-        "tokens_per_batch": 4_096,
-        "warmup_steps": 800,
-        "peak_learning_rate": 3e-3,
-        "evaluation_steps": 250,
-        "dev_bleu_sentences": 200,
-        "max_sentence_tokens": 128,
-    },
-    "small": {
-        "vocabulary_size": 16_000,
-        "train_steps": 20_000,
-        "tokens_per_batch": 8_192,
-        "evaluation_steps": 1_000,
-    },
-    "big": {"train_steps": 300_000, "average_checkpoints": 20, "checkpoints_to_keep": 20},
-}
-
-
-def preset_config(preset):
-    """The defaults that a preset gives to the flags."""
-    return Config(preset=preset, **PRESETS.get(preset, {}), **SCHEDULES.get(preset, {}))
-
-
-def in_groups(config):
-    """The same flags as the command line has them."""
-    return Flags(
-        **{
-            name: group(**{field.name: getattr(config, field.name) for field in dataclasses.fields(group)})
-            for name, group in GROUPS.items()
-        }
-    )
-
-
-def parse_config(arguments):
-    """Read the flags; `--preset` is found first, since it decides what the defaults of the others are."""
-    values = {}
-    for flag, following in itertools.pairwise([*arguments, ""]):
-        name, _, value = flag.partition("=")
-        values[name] = value or following
-    preset = values.get("--preset", "tiny" if {"--source", "--dataset"} & set(values) else "demo")
-    if preset != "demo" and preset not in PRESETS:
-        preset = "demo"  # the command line will refuse it, with the list of those there are
-    flags = tyro.cli(
-        tyro.conf.OmitArgPrefixes[Flags], default=in_groups(preset_config(preset)), args=arguments, description=__doc__
-    )
-    return Config(**{name: value for group in GROUPS for name, value in vars(getattr(flags, group)).items()})
-
-
-def check_config(config):
-    """Refuse settings that cannot work, before any long work.
-
-    Raises:
-        ValueError: naming the flag, the rule and the value.
-        FileNotFoundError: if there is no trained model at `init_from`.
-    """
-    for first, second in (("source", "target"), ("dev_source", "dev_target"), ("test_source", "test_target")):
-        if (getattr(config, first) is None) != (getattr(config, second) is None):
-            raise ValueError(f"{first} and {second} go together. Received only one of them")
-    if config.source is not None and config.dataset is not None:
-        raise ValueError("source and target exclude dataset: choose where the training text comes from")
-    if config.source is None and (config.dev_source or config.test_source) and config.dataset is None:
-        raise ValueError("dev and test files need training text of the same kind: give source and target too")
-    config.check()
-    if config.vocabulary_size < 1:
-        raise ValueError(f"vocabulary_size must be positive. Received: {config.vocabulary_size}")
-    for name in ("clip_norm", "max_skipped_steps", "micro_batches", "batch_shapes"):
-        if getattr(config, name) is not None and getattr(config, name) <= 0:
-            raise ValueError(f"{name} must be positive. Received: {getattr(config, name)}")
-    if config.reduction != "auto" and config.strategy == "none":
-        raise ValueError(f"reduction needs a strategy with replicas. Received: reduction={config.reduction}")
-    if config.checkpoint_seconds is not None and config.strategy == "multi-worker":
-        raise ValueError(
-            "checkpoint_seconds is not for several workers, which save at the same step: give checkpoint_steps. "
-            f"Received: checkpoint_seconds={config.checkpoint_seconds}, strategy=multi-worker"
-        )
-    if not 0 <= config.final_fraction <= 1:
-        raise ValueError(f"final_fraction must be between 0 and 1. Received: {config.final_fraction}")
-    if config.final_fraction and config.schedule != "cosine":
-        raise ValueError(f"final_fraction goes with a cosine. Received: schedule={config.schedule}")
-    if config.schedule == "cosine" and config.warmup_steps >= config.train_steps:
-        raise ValueError(
-            "warmup_steps must be below train_steps for a cosine. "
-            f"Received: warmup_steps={config.warmup_steps}, train_steps={config.train_steps}"
-        )
-    if config.init_from is not None:
-        kt.Pretrained(config.init_from).load_tokenizer()  # raises if there is none
-    if config.key_dim is None and config.d_model % config.num_heads:
-        raise ValueError(
-            "d_model must be divisible by num_heads unless key_dim is given. "
-            f"Received: d_model={config.d_model}, num_heads={config.num_heads}"
-        )
-    if config.max_sentence_tokens > config.tokens_per_batch:
-        raise ValueError(
-            "tokens_per_batch must hold one sentence of max_sentence_tokens. "
-            f"Received: tokens_per_batch={config.tokens_per_batch}, max_sentence_tokens={config.max_sentence_tokens}"
-        )
-    if (config.positions == "learned") != (config.max_length is not None):
-        raise ValueError(
-            "max_length goes with learned positions and with nothing else. "
-            f"Received: positions={config.positions}, max_length={config.max_length}"
-        )
-    if config.max_length is not None and config.max_sentence_tokens > config.max_length:
-        raise ValueError(
-            "max_sentence_tokens must not exceed max_length, the number of learned positions. "
-            f"Received: max_sentence_tokens={config.max_sentence_tokens}, max_length={config.max_length}"
-        )
-
-
-def describe(config):
-    """The settings that make a run what it is, as JSON data."""
-    return {
-        name: list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-        for name, value in dataclasses.asdict(config).items()
-        if name not in ("resume", "overwrite", "run_directory", "strategy", "reduction")
+    with strategy.scope():
+        model, training = build_model(config, tokenizer.vocabulary_size)
+    print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
+    translator = kt.Translator(model, tokenizer, search=beam_search(config), max_extra_tokens=config.max_extra_tokens)
+    # What a run must not change while it is under way.
+    unchanging = {
+        "pairs_sha256": store.pairs_sha256,
+        "tokenizer_sha256": store.tokenizer_sha256,
+        "tokens_per_batch": config.tokens_per_batch,
+        "seed": config.seed,
     }
+    try:
+        run.fit(training, translator, train_batches, dev_batches, dev_pairs, scorers(config), unchanging)
+    except kt.TrainingInterrupted as interruption:
+        print(f"\nStopped by {interruption.signal} after step {interruption.step:,}, saved as {interruption.path}")
+        print("The same command with --resume goes on from there.")
+        return None
+    with hosts.chief_first(strategy):
+        if not hosts.is_chief(strategy):
+            return None
+        title = f"{config.source_language} to {config.target_language}, {config.preset}"
+        results = run.finish(training, translator, test_pairs, scorers(config, config.lowercase_bleu), title=title)
+        results["seconds"] = time.perf_counter() - start
+        run.write_results(results)
+    export = results["export"]
+    print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
+    return results
 
 
-def open_run(config):
-    """Open the run of the configuration, see `TrainingRun.open`."""
-    run = kt.TrainingRun(config.run_directory, config)
-    # Flags that an older run does not know: it was made as their defaults say.
-    defaults = describe(preset_config(config.preset))
-    run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
+# === Text ===
 
 
 def open_corpora(config):
@@ -403,6 +137,45 @@ def open_tokenizer(config, pairs):
         )
     tokenizer.save(path)
     return tokenizer
+
+
+def prepare(config, corpora):
+    """The tokenizer and the token ids of the training text, made or found in the run directory."""
+    print("Preparing the text")
+    tokenizer = open_tokenizer(config, corpora["train"])
+    store = kt.TokenStore.write(
+        config.run_directory / TOKENS_FOLDER,
+        with_progress(corpora["train"], "Encoding"),
+        tokenizer,
+        max_length=config.max_sentence_tokens,
+    )
+    print(f"train: {getattr(corpora['train'], 'report', 'built-in corpus')}\n  {store.report}")
+    return tokenizer, store
+
+
+def open_batches(config, store):
+    """The batches that are trained on."""
+    batches = kt.Batches(
+        store,
+        tokens_per_batch=config.tokens_per_batch,
+        row_multiple=config.micro_batches if config.jit_compile else 1,  # else XLA would compile parts of two sizes
+        seed=config.seed,
+        num_shapes=config.batch_shapes or (8 if config.jit_compile else None),
+    )
+    print(batches.statistics())
+    return batches
+
+
+def open_development(config, pairs, tokenizer):
+    """The development pairs, and their batches."""
+    dev_pairs = list(pairs)
+    store = kt.TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
+    print(f"dev: {getattr(pairs, 'report', 'built-in corpus')}\n  {store.report}")
+    longest = int(max(store.source_lengths.max(), store.target_lengths.max()))
+    return dev_pairs, kt.Batches(store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
+
+
+# === Model and training ===
 
 
 def open_strategy(config):
@@ -481,85 +254,36 @@ def scorers(config, lowercase=False):
     return names | {"chrf": functools.partial(kt.chrf, target_language=language)}
 
 
-def prepare(config, corpora):
-    """The tokenizer and the token ids of the training text, made or found in the run directory."""
-    print("Preparing the text")
-    tokenizer = open_tokenizer(config, corpora["train"])
-    store = kt.TokenStore.write(
-        config.run_directory / TOKENS_FOLDER,
-        with_progress(corpora["train"], "Encoding"),
-        tokenizer,
-        max_length=config.max_sentence_tokens,
-    )
-    return tokenizer, store
+def beam_search(config):
+    """The search that scores the test set and that is exported."""
+    return kt.BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
 
 
-def main(arguments=None):
-    """Run the recipe; see the module."""
-    start = time.perf_counter()
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if "--version" in arguments:
-        print(f"keras_transformer {kt.__version__}")
-        return None
-    config = parse_config(arguments)  # help and errors do not wait for TensorFlow
-    start_tensorflow()
-    import keras
+def try_parts(config):
+    """Build a small model as the real one will be built, and use the rest once: what is needed last is tried first.
 
-    from keras_transformer.runs import hosts
-
-    check_config(config)
-    corpora = open_corpora(config)
-    strategy = open_strategy(config)
-    with hosts.chief_first(strategy):
-        if hosts.is_chief(strategy):
-            open_run(config)
-        keras.config.set_dtype_policy(config.precision)
-        keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
-        tokenizer, store = prepare(config, corpora)
-    dev_pairs, test_pairs = list(corpora["dev"]), list(corpora["test"])
-    dev_store = kt.TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
-    for split, split_store in (("train", store), ("dev", dev_store)):
-        print(f"{split}: {getattr(corpora[split], 'report', 'built-in corpus')}\n  {split_store.report}")
-    train_batches = kt.Batches(
-        store,
-        tokens_per_batch=config.tokens_per_batch,
-        row_multiple=config.micro_batches if config.jit_compile else 1,  # else XLA would compile parts of two sizes
-        seed=config.seed,
-        num_shapes=config.batch_shapes or (8 if config.jit_compile else None),
-    )
-    print(train_batches.statistics())
-    longest = int(max(dev_store.source_lengths.max(), dev_store.target_lengths.max()))
-    dev_batches = kt.Batches(dev_store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
-
-    with strategy.scope():
-        model, training = build_model(config, tokenizer.vocabulary_size)
-    print(f"Training {model.count_params():,} parameters for {config.train_steps:,} steps")
-    search = kt.BeamSearch(beam_size=config.beam_size, length_penalty=config.length_penalty)
-    translator = kt.Translator(model, tokenizer, search=search, max_extra_tokens=config.max_extra_tokens)
-    run = kt.TrainingRun(config.run_directory, config)
-    # What a run must not change while it is under way.
-    unchanging = {
-        "pairs_sha256": store.pairs_sha256,
-        "tokenizer_sha256": store.tokenizer_sha256,
-        "tokens_per_batch": config.tokens_per_batch,
-        "seed": config.seed,
-    }
+    Raises:
+        ValueError: if a part refuses its arguments, which have the names of the flags.
+        ImportError: if the score of the target language needs a package that is not there.
+    """
+    layers = {name: min(getattr(config, name), 1) for name in ("num_encoder_layers", "num_decoder_layers")}
     try:
-        run.fit(training, translator, train_batches, dev_batches, dev_pairs, scorers(config), unchanging)
-    except kt.TrainingInterrupted as interruption:
-        print(f"\nStopped by {interruption.signal} after step {interruption.step:,}, saved as {interruption.path}")
-        print("The same command with --resume goes on from there.")
-        return None
-    with hosts.chief_first(strategy):
-        if not hosts.is_chief(strategy):
-            return None
-        title = f"{config.source_language} to {config.target_language}, {config.preset}"
-        results = run.finish(training, translator, test_pairs, scorers(config, config.lowercase_bleu), title=title)
-        results["seconds"] = time.perf_counter() - start
-        run.write_results(results)
-    export = results["export"]
-    print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
-    return results
+        beam_search(config)
+        build_model(dataclasses.replace(config, **layers, init_from=None, freeze=()), vocabulary_size=8)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`", "")) from error
+    for scorer in scorers(config).values():
+        scorer(["one"], ["one"])
+
+
+def open_run(config, is_chief=True):
+    """The run of the configuration, opened by the one worker that writes; see `TrainingRun.open`."""
+    run = kt.TrainingRun(config.run_directory, config)
+    if is_chief:
+        # Flags that an older run does not know: it was made as their defaults say.
+        defaults = describe(preset_config(config.preset))
+        run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
+    return run
 
 
 if __name__ == "__main__":

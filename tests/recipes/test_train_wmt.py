@@ -15,6 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import train_wmt_flags
 from builtin_corpus.corpus import BuiltinCorpus
 
 from keras_transformer.presets import PRESETS
@@ -83,9 +84,9 @@ def test_every_flag_is_explained(recipe, capsys):
         recipe.parse_config(["--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for name in recipe.Config.__dataclass_fields__:
+    for name in train_wmt_flags.Config.__dataclass_fields__:
         assert f"--{name.replace('_', '-')}" in text
-    assert text.count("(default:") >= len(recipe.Config.__dataclass_fields__)
+    assert text.count("(default:") >= len(train_wmt_flags.Config.__dataclass_fields__)
 
 
 def test_flags_stand_in_groups(recipe, capsys):
@@ -133,7 +134,36 @@ def test_help_and_a_typo_do_not_wait_for_tensorflow(flag, status):
 )
 def test_settings_that_cannot_work_are_refused(recipe, flags, message):
     with pytest.raises(ValueError, match=message):
-        recipe.check_config(recipe.parse_config(flags))
+        refuse(recipe, flags)
+
+
+def refuse(recipe, flags):
+    """All that the recipe does before it reads text."""
+    config = recipe.parse_config(flags)
+    recipe.check_config(config)
+    recipe.try_parts(config)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--activation", "rely"], "activation.*rely"),
+        (["--dropout", "1.5"], r"rate must be in \[0, 1\). Received: rate=1.5"),
+        (["--label-smoothing", "-1"], "label_smoothing"),
+        (["--beam-size", "0"], "beam_size must be positive. Received: beam_size=0"),
+        (["--num-encoder-layers", "0"], "num_layers must be positive"),
+        (["--warmup-steps", "0"], "warmup_steps"),
+    ],
+)
+def test_what_a_part_refuses_is_refused_before_text_is_read(recipe, flags, message):
+    with pytest.raises(ValueError, match=message):
+        refuse(recipe, flags)
+
+
+def test_a_score_that_cannot_be_computed_is_refused_before_text_is_read(recipe, monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(ImportError, match=r"sacrebleu\[ja\]"):
+        refuse(recipe, ["--target-language", "ja"])
 
 
 def test_an_init_from_without_a_model_is_refused(recipe, tmp_path):

@@ -6,20 +6,13 @@ The model goes into the next free version folder, served/en-de/1, then 2, as Ten
 directories make an ensemble. README.md in this folder has the signatures.
 """
 
-import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Literal
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import tyro
 
-from keras_transformer.decoding import BeamSearch
-from keras_transformer.pretrained import Pretrained
-from keras_transformer.saved_model.writer import next_version, write_saved_model
-from keras_transformer.translation.translator import Translator
+from keras_transformer.start_up import start_tensorflow
 
 
 def export_saved_model(
@@ -29,8 +22,8 @@ def export_saved_model(
     beam_size: int | None = None,
     length_penalty: float | None = None,
     num_hypotheses: int | None = None,
-    coverage_penalty: float = BeamSearch.coverage_penalty,
-    no_repeat_ngram_size: int = BeamSearch.no_repeat_ngram_size,
+    coverage_penalty: float | None = None,
+    no_repeat_ngram_size: int | None = None,
     max_extra_tokens: int | None = None,
     max_target_tokens: int | None = None,
     max_source_tokens: int | None = None,
@@ -46,8 +39,8 @@ def export_saved_model(
         beam_size: live hypotheses of the search; 1 is greedy. Default: that of the run, else 4.
         length_penalty: strength of the length penalty, alpha. Default: that of the run, else 0.6.
         num_hypotheses: translations that `n_best` gives of each sentence. Default: the beam size.
-        coverage_penalty: strength of the coverage penalty, beta.
-        no_repeat_ngram_size: no sequence of this many tokens is written twice; 0 means no such rule.
+        coverage_penalty: strength of the coverage penalty, beta. Default: 0.
+        no_repeat_ngram_size: no sequence of this many tokens is written twice. Default: 0, no such rule.
         max_extra_tokens: longest translation, in tokens beyond the length of its source. Default: that of the run,
             else 50.
         max_target_tokens: longest translation, in tokens. Default: no such limit.
@@ -56,18 +49,21 @@ def export_saved_model(
         signatures: names of those to write; `tokens` alone leaves the tokenizer out. Default: all.
         weights: how they are stored: in full, in half, or in a quarter of the bytes.
     """
+    start_tensorflow()  # help and errors do not wait for it
+    from keras_transformer.pretrained import Pretrained
+    from keras_transformer.saved_model.writer import next_version, write_saved_model
+    from keras_transformer.translation.translator import Translator
+
     limits = {
         "max_extra_tokens": max_extra_tokens,
         "max_target_tokens": max_target_tokens,
         "max_source_tokens": max_source_tokens,
     }
-    known = Pretrained(run_directory[0]).translation_arguments() if len(run_directory) == 1 else {}
-    given = {"beam_size": beam_size, "length_penalty": length_penalty}
-    search = dataclasses.replace(
-        known.get("search", BeamSearch()),
+    search = Pretrained(run_directory[0]).beam_search(
+        beam_size=beam_size,
+        length_penalty=length_penalty,
         coverage_penalty=coverage_penalty,
         no_repeat_ngram_size=no_repeat_ngram_size,
-        **{name: value for name, value in given.items() if value is not None},
     )
     translator = Translator.load(
         *run_directory, search=search, **{name: limit for name, limit in limits.items() if limit is not None}

@@ -1,5 +1,6 @@
 """The one door to a trained model, whatever it was saved as."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -108,6 +109,18 @@ class Pretrained:
         limits = {name: config[name] for name in ("max_extra_tokens",) if name in config}
         return {"search": BeamSearch(**search), **limits}
 
+    def beam_search(self, **changes):
+        """The search that the model translates with, or a `BeamSearch()`, with those options changed that are not None.
+
+        Args:
+            changes: arguments of `BeamSearch`.
+
+        Raises:
+            ValueError: if an option is out of its range.
+        """
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self.translation_arguments().get("search", BeamSearch()), **changes)
+
 
 def load_translator(path, *more, translator_class=Translator, **arguments):
     """Make a `Translator` of what was trained; `Translator.load` is the same.
@@ -116,8 +129,8 @@ def load_translator(path, *more, translator_class=Translator, **arguments):
         path: what `Pretrained` takes.
         more: further ones, for an ensemble.
         translator_class: `Translator`, or a subclass.
-        arguments: of `Translator`, in place of those that the model was trained or exported with (an ensemble has the
-            defaults).
+        arguments: of `Translator`, in place of those that the model, in an ensemble the first, was trained or exported
+            with.
 
     Raises:
         FileNotFoundError: if there is nothing of the kind, or no tokenizer with it.
@@ -128,8 +141,8 @@ def load_translator(path, *more, translator_class=Translator, **arguments):
     for one, tokenizer in zip(found, tokenizers, strict=True):
         if tokenizer.sha256 != tokenizers[0].sha256:
             raise ValueError(f"An ensemble needs one tokenizer. Received: another one in {one.run_directory}")
-    known = found[0].translation_arguments() if len(found) == 1 else {}
-    return translator_class([one.load_model() for one in found], tokenizers[0], **{**known, **arguments})
+    arguments = {**found[0].translation_arguments(), **arguments}
+    return translator_class([one.load_model() for one in found], tokenizers[0], **arguments)
 
 
 def _find(path):

@@ -42,8 +42,8 @@ for number, floor in enumerate(FLOORS):
 MAY_IMPORT["translation"] -= {"training"}
 MAY_IMPORT["server"] -= {"training", "runs", "formats"}
 
-# The one way up: `Translator.load` stands where users look for it, and asks the door when it is called.
-LATE_UPWARDS = {("translation.translator", "pretrained")}
+# The ways up, to the door: `Translator.load` stands where users look for it, and a writer takes a path for a model.
+LATE_UPWARDS = {("translation.translator", "pretrained"), ("formats.ctranslate2", "pretrained")}
 
 # Everything else is plain Keras and runs on its other backends.
 TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_datasets")

@@ -180,6 +180,11 @@ def test_kinds_make_an_ensemble(things):
     alone = Translator.load(things["a run"])
     both = Translator.load(things["a run under way"], things["an export"], search=search, max_extra_tokens=3)
     assert len(both.model.models) == 2
+    translating_as_the_first = Translator.load(things["an export"], things["a run under way"])
+    assert (translating_as_the_first.search, translating_as_the_first.max_extra_tokens) == (search, 3)
+    assert translating_as_the_first.max_source_tokens == 40
+    found = Pretrained(things["a run"]).beam_search(beam_size=3, length_penalty=None)
+    assert found == BeamSearch(beam_size=3, length_penalty=1.0)
     assert both.translate(SENTENCES) == alone.translate(SENTENCES)
 
 

@@ -1,8 +1,13 @@
 """TensorFlow starts without its notes, and what is no note stays."""
 
 import os
+import signal
 import subprocess
 import sys
+
+import pytest
+
+from keras_transformer import start_up
 
 START = """
 import os, sys
@@ -38,3 +43,25 @@ def test_a_failing_import_says_why():
     done = subprocess.run([sys.executable, "-c", failing], capture_output=True, text=True)
     assert done.returncode == 1
     assert "ImportError: tensorflow" in done.stderr
+
+
+def test_what_is_written_before_the_process_is_aborted_is_seen():
+    last = "os.write(2, b'terminate: a library is broken\\n'); os.abort()"
+    aborted = START.replace("            os.write(2,", f"            {last}\n            os.write(2,", 1)
+    done = subprocess.run([sys.executable, "-c", aborted], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr.splitlines() == ["a warning of Python", "terminate: a library is broken"]
+
+
+NOTE = b"E0000 00:00:1.1 12 cuda_platform.cc:52] failed call to cuInit\n"
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_a_driver_that_fails_is_news_where_there_is_one(has_driver, tmp_path, monkeypatch):
+    monkeypatch.setattr(start_up, "_NVIDIA_DRIVER", tmp_path if has_driver else tmp_path / "none")
+    reading, writing = os.pipe()
+    os.write(writing, NOTE + b"W0000 00:00:1.1 12 port.cc:1] note\nnews\n")
+    os.close(writing)
+    with open(tmp_path / "screen", "wb") as screen:
+        start_up._pass_on(reading, screen.fileno())
+    assert (tmp_path / "screen").read_bytes() == (NOTE if has_driver else b"") + b"news\n"

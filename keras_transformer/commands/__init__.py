@@ -17,5 +17,5 @@ INTERRUPTED = 130
 
 
 def option_name(name):
-    """The option of that field."""
+    """Return the option of that field."""
     return "--" + name.replace("_", "-")

@@ -17,7 +17,14 @@ from typing import Annotated
 import tyro
 
 from keras_transformer.commands import PROGRAM, Integer, Text
-from keras_transformer.files import is_export, is_version_name
+from keras_transformer.files import (
+    CHECKPOINTS_FOLDER,
+    EXPORT_FOLDER,
+    MODEL_FILE,
+    exported_versions,
+    is_export,
+    is_version_name,
+)
 from keras_transformer.server.options import ServingOptions
 from keras_transformer.start_up import start_tensorflow
 
@@ -32,8 +39,8 @@ class _Served:
 
     Args:
         export: folder of an export: one version (with saved_model.pb), or numbered versions, of which the newest is
-            served.
-        name: of the model in URLs. Default: the name of the folder that holds the versions.
+            served; or a run directory with its exports.
+        name: of the model in URLs. Default: the name of the folder that holds the versions, or of the run.
     """
 
     export: Annotated[Path, tyro.conf.arg(metavar="DIR")]
@@ -64,7 +71,13 @@ class Serve(ServingOptions, _Served):
             name, options = self.check()
         except (ValueError, OSError) as error:
             sys.exit(f"{PROGRAM}: error: {error}")
-        asyncio.run(_serve(name, self.export, options))
+        asyncio.run(_serve(name, self.directory, options))
+
+    @property
+    def directory(self):
+        """The folder of the versions: of a run, the folder of its exports."""
+        inside = self.export / EXPORT_FOLDER
+        return inside if not exported_versions(self.export) and exported_versions(inside) else self.export
 
     def check(self):
         """Return the name of the model and the options of the server; takes no time.
@@ -77,6 +90,12 @@ class Serve(ServingOptions, _Served):
         )
         if not self.export.is_dir():
             raise ValueError(f"`--export` must be a folder. Received: {self.export}")
+        is_run = (self.export / MODEL_FILE).is_file() or (self.export / CHECKPOINTS_FOLDER).is_dir()
+        if is_run and not exported_versions(self.directory):
+            raise ValueError(
+                "`--export` must hold an export; write one with export/export_saved_model.py. "
+                f"Received: {self.export}, a run that has none"
+            )
         name = self.name
         if name is None:
             folder = self.export.resolve()

@@ -50,7 +50,7 @@ class CorpusReport:
     rows: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
     def add(self, kind: str, row: int) -> None:
-        """Counts one row with trouble."""
+        """Count one row with trouble."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         first_rows = self.rows.setdefault(kind, [])
         if len(first_rows) < NUM_REPORTED_ROWS:
@@ -235,7 +235,7 @@ def _existing_file(argument: str, path: str | os.PathLike) -> Path:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Opens for reading bytes, past a byte order mark; gzip is told by its content, names lie."""
+    """Open for reading bytes, past a byte order mark; gzip is told by its content, names lie."""
     with open(path, "rb") as file:
         is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     raw = gzip.GzipFile(path) if is_gzip else open(path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it

@@ -47,7 +47,7 @@ class StoreReport:
     rows: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
     def add(self, kind: str, numbers: np.ndarray) -> None:
-        """Counts dropped pairs of one kind."""
+        """Count dropped pairs of one kind."""
         if len(numbers):
             self.counts[kind] = self.counts.get(kind, 0) + len(numbers)
             rows = self.rows.setdefault(kind, [])
@@ -119,7 +119,7 @@ class TokenStore:
         max_length: int,
         overwrite: bool = False,
     ) -> "TokenStore":
-        """Encodes a corpus into a directory and opens it; an existing store of the same content is opened as it is.
+        """Encode a corpus into a directory and open it; an existing store of the same content is opened as it is.
 
         The store is written under a temporary name and renamed when it is whole. Whether an existing store has the
         same content is told from a hash over all pairs, so the corpus is read, but not encoded, again.
@@ -155,7 +155,7 @@ class TokenStore:
 
     @classmethod
     def open(cls, directory: str | os.PathLike, tokenizer: Tokenizer | None = None) -> "TokenStore":
-        """Opens a store that `write` made.
+        """Open a store that `write` made.
 
         Args:
             directory: where it is.
@@ -196,7 +196,7 @@ class TokenStore:
 
 
 def _encoded_chunks(pairs, tokenizer: Tokenizer, max_length: int | None, report: StoreReport, digest) -> Iterator:
-    """Encodes pairs a chunk at a time, drops and counts; yields ((source ids, lengths), (target ids, lengths))."""
+    """Encode pairs a chunk at a time, drop and count; yield ((source ids, lengths), (target ids, lengths))."""
     dtype = _id_dtype(tokenizer)
     iterator = iter(pairs)
     while chunk := list(itertools.islice(iterator, _CHUNK_PAIRS)):

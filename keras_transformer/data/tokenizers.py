@@ -121,7 +121,7 @@ class Tokenizer:
         seed: int = 0,
         num_threads: int | None = None,
     ) -> "Tokenizer":
-        """Trains a tokenizer. The same text and arguments always give the same model, byte for byte.
+        """Train a tokenizer. The same text and arguments always give the same model, byte for byte.
 
         Args:
             sentences: text of all languages together; for pairs, `itertools.chain.from_iterable(pairs)`. Lines of any
@@ -162,7 +162,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
-        """Reads the file that `save` wrote.
+        """Read the file that `save` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -177,7 +177,7 @@ class Tokenizer:
             raise ValueError(f"{path} is no usable tokenizer: {error}") from error
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the tokenizer as one SentencePiece model file; readers see the old file or the whole new one."""
+        """Write the tokenizer as one SentencePiece model file; readers see the old file or the whole new one."""
         with replaced(path) as temporary:
             temporary.write_bytes(self.model)
 

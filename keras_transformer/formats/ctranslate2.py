@@ -1,5 +1,6 @@
 """Write a trained `Transformer` as a model directory of CTranslate2, https://opennmt.net/CTranslate2."""
 
+import os
 from pathlib import Path
 
 import keras
@@ -17,8 +18,8 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", 
 
 
 def write_ctranslate2(
-    model: Transformer,
-    tokenizer: Tokenizer,
+    model: Transformer | str | Path,
+    tokenizer: Tokenizer | None,
     directory: str | Path,
     *,
     quantization: str | None = None,
@@ -37,8 +38,9 @@ def write_ctranslate2(
     model's; its search has defaults of its own, among them a beam of 2, at least 1 and at most 256 target tokens.
 
     Args:
-        model: a `Transformer` of any size, tying, norm position, positions, with or without attention biases.
-        tokenizer: the `Tokenizer` the model was trained with.
+        model: a `Transformer` of any size, tying, norm position, positions, with or without attention biases; or the
+            path of a trained one, anything that `Pretrained` takes.
+        tokenizer: the `Tokenizer` the model was trained with; `None` for the one that is found with the path.
         directory: the folder to make. It appears whole or not at all.
         quantization: what the weights are stored as: `"int8"`, `"int8_float32"`, `"int8_float16"`,
             `"int8_bfloat16"`, `"int16"`, `"float16"`, `"bfloat16"` (needs PyTorch) or `"float32"`. Defaults to
@@ -49,6 +51,7 @@ def write_ctranslate2(
     Raises:
         ImportError: if CTranslate2 is not installed.
         FileExistsError: if `directory` exists.
+        FileNotFoundError: if nothing trained is at the path.
         ValueError: if the vocabularies do not fit each other, or if CTranslate2 has no `activation` like the model's
             or cannot have its `key_dim` and `value_dim`, which must be equal.
     """
@@ -61,7 +64,11 @@ def write_ctranslate2(
         raise ValueError(f"`quantization` must be None or one of {quantizations}. Received: {quantization!r}")
     if max_length < 1:
         raise ValueError(f"`max_length` must be positive. Received: {max_length}")
+    if isinstance(model, (str, os.PathLike)):
+        from keras_transformer.pretrained import Pretrained
 
+        pretrained = Pretrained(model)
+        model, tokenizer = pretrained.load_model(), tokenizer or pretrained.load_tokenizer()
     config = model.get_config()
     spec = _empty_spec(specs, config)
     _fill_spec(spec, model, config, max_length)

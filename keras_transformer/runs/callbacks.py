@@ -1,9 +1,4 @@
-"""Keras callbacks: scores of translations by the real decoder, and a log of metrics that survives a kill.
-
-Keras hands one dictionary of logs to its callbacks in the order in which they are listed, and its progress bar and
-history come last. So `TranslationScores` is listed before whatever reads a score, such as `EarlyStopping`, and both
-callbacks here before `TensorBoardLog`.
-"""
+"""Keras callbacks: scores of translations by the real decoder, and a log of metrics that survives a kill."""
 
 import time
 from pathlib import Path
@@ -18,7 +13,7 @@ from keras_transformer.training.progress import steps_made
 class TranslationScores(keras.callbacks.Callback):
     """Translates a development set at the end of an epoch and puts its scores into the logs.
 
-    Training waits. List it before every callback that reads the scores.
+    Training waits.
 
     Args:
         translate: callable from a list of source sentences to the list of their translations.
@@ -151,5 +146,5 @@ class MetricsLog(keras.callbacks.Callback):
         return {"seconds": self._before + self._end - self._start}
 
     def set_state(self, state):
-        """Goes on within an epoch from a state that `get_state` returned."""
+        """Go on within an epoch from a state that `get_state` returned."""
         self._before = state["seconds"]

@@ -139,7 +139,7 @@ class Checkpoints:
         return path_of(self.directory, self._records[-1]["step"]) if self._records else None
 
     def save(self, metrics=None, *, temporary=False):
-        """Saves the present state. Saving the same step again adds the metrics and does nothing else.
+        """Save the present state. Saving the same step again adds the metrics and does nothing else.
 
         Args:
             metrics: the logs of the epoch that ends here, a dictionary of numbers. Defaults to None, for a save within
@@ -192,7 +192,7 @@ class Checkpoints:
         return path
 
     def _write(self, record, records, new):
-        """Writes a checkpoint, then the list in which it is the last one."""
+        """Write a checkpoint, then the list in which it is the last one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_text(self.directory / DESCRIPTION_FILE, json.dumps(self._description))
         write_record(self.directory, record)
@@ -225,7 +225,7 @@ class Checkpoints:
         return [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
 
     def restore_latest(self):
-        """Restores the newest checkpoint that can be read.
+        """Restore the newest checkpoint that can be read.
 
         A checkpoint that was damaged after it was written is passed over with a warning; the next save removes it.
 
@@ -259,7 +259,7 @@ class Checkpoints:
         raise OSError(f"none of the {len(records)} checkpoints in {self.directory} can be read")
 
     def add_metrics(self):
-        """Adds to the model's metrics the state they had when the restored checkpoint was saved within an epoch.
+        """Add to the model's metrics the state they had when the restored checkpoint was saved within an epoch.
 
         `fit` resets the metrics when an epoch begins, and Keras makes some of their variables only in the first step.
         So this comes after that step, once; `ResumeEpoch` calls it. The variables of a metric have to be sums over
@@ -323,8 +323,7 @@ def _finite_or_none(value):
 class CheckpointEvery(keras.callbacks.Callback):
     """Saves a checkpoint at the end of every epoch, and within it every so many steps or seconds.
 
-    List it after the callbacks that write into the logs, such as `TranslationScores`, so that the checkpoint is saved
-    with all metrics of its epoch, and after those whose state it saves. Nothing is saved between the last step of an
+    The checkpoint at the end of an epoch has all metrics of its logs. Nothing is saved between the last step of an
     epoch and its end: a run that resumed there would leave out the evaluation.
 
     Args:

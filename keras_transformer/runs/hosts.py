@@ -94,7 +94,7 @@ def replicate(devices=None, *, reduction="auto"):
 
 
 def connect(*, reduction="auto"):
-    """Joins the workers that TF_CONFIG names, and waits for all of them.
+    """Join the workers that TF_CONFIG names, and wait for all of them.
 
     Call it before TensorFlow has computed anything. Prints who is waited for, since the wait can be long.
 
@@ -242,7 +242,7 @@ def chief_first(strategy):
 
 
 def check_same(strategy, **values):
-    """Raises a ValueError on all workers unless every one of them has the same values.
+    """Raise a ValueError on all workers unless every one of them has the same values.
 
     A worker that does not see the chief's run directory would start at another step than the chief, or with other data,
     and nothing else would tell.
@@ -320,8 +320,7 @@ class FirstStepTime(keras.callbacks.Callback):
 class ChiefLogs(keras.callbacks.Callback):
     """Gives all workers what the chief's callbacks have added to the logs of an epoch, such as `"val_bleu"`.
 
-    Only the chief needs to translate then, and `EarlyStopping` decides alike on all workers. List it after the
-    callbacks that write the logs and before those that read them.
+    Only the chief needs to translate then, and `EarlyStopping` decides alike on all workers.
 
     Args:
         strategy: the strategy of the model.

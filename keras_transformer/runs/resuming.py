@@ -30,7 +30,7 @@ class StopOnSignal(keras.callbacks.Callback):
 
     A signal counts once: the same one a second time does what it did before, so a second Ctrl+C stops at once.
 
-    List it last. `fit` must run in the main thread, since only there can Python receive signals.
+    `fit` must run in the main thread, since only there can Python receive signals.
 
     Args:
         checkpoints: a `Checkpoints` of the model that is trained.
@@ -93,7 +93,7 @@ class ResumeEpoch(keras.callbacks.Callback):
             callbacks=[ResumeEpoch(checkpoints, steps_per_epoch), ...],
         )
 
-    List it first, and make it after the restore.
+    Make it after the restore.
 
     Args:
         checkpoints: the `Checkpoints` from which the model was restored.

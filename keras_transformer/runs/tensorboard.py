@@ -17,8 +17,7 @@ class TensorBoardLog(keras.callbacks.Callback):
     earlier process wrote of later steps is removed: a resumed run shows no point twice. (A TensorBoard that is running
     meanwhile keeps what it has read until it is started anew.)
 
-    List it after the callbacks that write into the logs. `write_examples` is for
-    `TranslationScores`.
+    `write_examples` is for `TranslationScores`.
 
     Args:
         directory: folder of the event files, for `tensorboard --logdir`. It is made when training starts.
@@ -46,14 +45,14 @@ class TensorBoardLog(keras.callbacks.Callback):
             writer.close()
 
     def write_scores(self, step, scores):
-        """Adds numbers, a dictionary by name as in the logs, at a step."""
+        """Add numbers, a dictionary by name as in the logs, at a step."""
         for name, value in scores.items():
             writer = self._writers["validation" if name.startswith("val_") else "train"]
             with writer.as_default():  # and flush: nobody closes it when an error or a signal ends training
                 tf.summary.scalar(name.removeprefix("val_"), float(value), step)
 
     def write_examples(self, step, examples):
-        """Adds a table of `(source, reference, translation)` at a step."""
+        """Add a table of `(source, reference, translation)` at a step."""
         with self._writers["validation"].as_default():
             tf.summary.text("translations", [("source", "reference", "translation"), *examples], step)
 

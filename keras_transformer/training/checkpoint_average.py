@@ -45,7 +45,7 @@ def best_checkpoints(directory, *, monitor, mode, count=1):
 
 
 def average_checkpoints(checkpoints, model, *, count=5, monitor=None, mode=None):
-    """Sets the weights of a model to the mean over several checkpoints.
+    """Set the weights of a model to the mean over several checkpoints.
 
     Weights that are no floating-point numbers, and all state that is no weight, are not averaged: the former are taken
     from the newest checkpoint, the latter stays as it is. The mean is taken in float64, so that the mean of one
@@ -123,7 +123,7 @@ def _weights_in(path, reader):
 
 
 def check_weights(source, weights, model):
-    """Raises a ValueError that names the differing weights unless the shapes in `source` are those of the model.
+    """Raise a ValueError that names the differing weights unless the shapes in `source` are those of the model.
 
     Weights are compared in their order; names only tell them apart in the message.
 

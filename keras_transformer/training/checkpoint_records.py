@@ -41,12 +41,12 @@ def read_records(directory):
 
 
 def write_record(directory, record):
-    """Writes what is known of a checkpoint."""
+    """Write what is known of a checkpoint."""
     write_text(Path(path_of(directory, record["step"]) + ".json"), json.dumps(record))
 
 
 def write_list(directory, records):
-    """Makes the checkpoints of these records, the oldest first, those of the folder."""
+    """Make the checkpoints of these records, the oldest first, those of the folder."""
     names = [f"ckpt-{record['step']}" for record in records]
     lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
     write_text(Path(directory) / "checkpoint", "".join(line + "\n" for line in lines))
@@ -54,7 +54,7 @@ def write_list(directory, records):
 
 
 def check_mode(mode):
-    """Raises a ValueError unless `mode` says in which direction a metric is better."""
+    """Raise a ValueError unless `mode` says in which direction a metric is better."""
     if mode not in ("max", "min"):
         raise ValueError(f'`mode` must be "max" or "min" for a `monitor`. Received: mode={mode!r}')
 

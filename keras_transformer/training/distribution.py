@@ -125,7 +125,7 @@ class TrainingModel(keras.Model):
         return [*super().metrics, *([] if self._evaluating or not self._checks_gradients else self._step_metrics)]
 
     def compile(self, optimizer="rmsprop", loss=None, *, jit_compile=False, **kwargs):
-        """Configures training as `keras.Model.compile` does, whose other arguments it takes.
+        """Configure training as `keras.Model.compile` does, whose other arguments it takes.
 
         Args:
             optimizer: as for Keras, with or without clipping, made in the strategy's scope.
@@ -156,7 +156,7 @@ class TrainingModel(keras.Model):
                         )
 
     def evaluate(self, *args, **kwargs):
-        """Evaluates as `keras.Model.evaluate` does."""
+        """Evaluate as `keras.Model.evaluate` does."""
         self._evaluating = True
         try:
             return super().evaluate(*args, **kwargs)
@@ -164,19 +164,19 @@ class TrainingModel(keras.Model):
             self._evaluating = False
 
     def save(self, *args, **kwargs):
-        """Saves the model that was given, without the state of training."""
+        """Save the model that was given, without the state of training."""
         self.model.save(*args, **kwargs)
 
     def save_weights(self, *args, **kwargs):
-        """Saves the weights of the model that was given."""
+        """Save the weights of the model that was given."""
         self.model.save_weights(*args, **kwargs)
 
     def load_weights(self, *args, **kwargs):
-        """Loads weights that the model that was given has saved."""
+        """Load weights that the model that was given has saved."""
         self.model.load_weights(*args, **kwargs)
 
     def make_train_function(self, force=False):
-        """Makes the function that `fit` calls for every batch."""
+        """Make the function that `fit` calls for every batch."""
         if self.train_function is not None and not force:
             return self.train_function
         super().make_train_function(force=True)

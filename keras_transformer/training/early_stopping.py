@@ -15,9 +15,8 @@ class EarlyStopping(keras.callbacks.Callback):
     its `parts`, and a run that was killed stops at the same epoch as one that was not. The weights of the best epoch
     are those of `best_checkpoints`; `average_checkpoints(..., monitor=..., mode=..., count=1)` restores them.
 
-    List it after the callback that writes the metric into the logs and before `CheckpointEvery`. An epoch whose logs
-    do not hold the metric does not count, and neither does one with a value that is not finite count as an
-    improvement. Before `fit`, look at `stopped`: a run that had already stopped must not train on.
+    An epoch whose logs do not hold the metric does not count, and neither does one with a value that is not finite
+    count as an improvement. Before `fit`, look at `stopped`: a run that had already stopped must not train on.
 
     Args:
         monitor: name of the metric in the logs, such as `"val_bleu"` or `"val_loss"`.
@@ -86,6 +85,6 @@ class EarlyStopping(keras.callbacks.Callback):
         return {name: getattr(self, name) for name in ("best", "best_step", "wait", "stopped")}
 
     def set_state(self, state):
-        """Goes on from a state that `get_state` returned."""
+        """Go on from a state that `get_state` returned."""
         for name in ("best", "best_step", "wait", "stopped"):
             setattr(self, name, state[name])

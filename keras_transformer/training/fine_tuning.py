@@ -10,7 +10,7 @@ _FREE_SETTINGS = ("name", "dtype", "trainable", "key_dim", "value_dim")
 
 
 def copy_weights(source, target):
-    """Gives a model the weights of another one; its optimizer and the seeds of dropout stay as they are.
+    """Give a model the weights of another one; its optimizer and the seeds of dropout stay as they are.
 
     Args:
         source, target: two built models with the same weights, and with the same settings but for those of dropout,
@@ -43,7 +43,7 @@ def _settings(model):
 
 
 def freeze(model, prefixes):
-    """Keeps some weights of a model as they are while it is trained. Call it before `compile`.
+    """Keep some weights of a model as they are while it is trained. Call it before `compile`.
 
     The weights are saved and loaded as before; what is frozen is not part of the saved model. Dropout in frozen parts
     goes on.

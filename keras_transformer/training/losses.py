@@ -12,7 +12,7 @@ _REDUCTIONS = {"mean": "mean_with_sample_weight", "sum": "sum"}
 
 
 def check_ignore_id(ignore_id):
-    """Returns `ignore_id` as a Python integer or None, and raises ValueError for anything else."""
+    """Return `ignore_id` as a Python integer or None, and raise a `ValueError` for anything else."""
     if ignore_id is None:
         return None
     try:
@@ -47,7 +47,7 @@ def token_weights(y_true, sample_weight, ignore_id):
 
 
 def flatten_tokens(y_true, y_pred, sample_weight, ignore_id):
-    """Brings one batch to one row a token.
+    """Bring one batch to one row a token.
 
     Args:
         y_true: integer labels `[..., T]`.

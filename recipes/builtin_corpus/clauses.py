@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from builtin_corpus import english, german
-from builtin_corpus.phrases import Adverbial, NounPhrase, Pronoun
+from builtin_corpus.phrases import NounPhrase, Pronoun
 from builtin_corpus.verbs import Verb
 
 # The order of the parts behind the verb, by role. English reads "... object - with whom - where - when", German
@@ -300,8 +300,3 @@ def _finish(text, mark):
     """Capital letter, one comma where a clause ends beside another, final mark."""
     text = re.sub(r",+(?=,|$)", "", text)
     return text[0].upper() + text[1:] + mark
-
-
-def adverbial(pair):
-    """An `Adverbial` from a pair of words or phrases."""
-    return Adverbial(*pair)

@@ -73,7 +73,6 @@ ADJECTIVE_ENDINGS = {
     """),
 }
 EIN_WORDS = ("ein", "kein", "mein", "sein", "ihr", "unser", "Ihr")
-DER_WORDS = ("dies", "jed", "welch")
 
 
 def decline_determiner(stem, case, slot):

@@ -83,6 +83,17 @@ def test_name(export, monkeypatch):
         assert Serve(export=Path(path)).check()[0] == "loud ü"
 
 
+def test_a_run_serves_its_exports(export, tmp_path):
+    assert Serve(export=export).directory == export
+    run = tmp_path / "en-de"
+    (run / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ValueError, match=f"must hold an export.*Received: {run}, a run that has none"):
+        Serve(export=run).check()
+    (run / "export").symlink_to(export)
+    assert Serve(export=run).check()[0] == "en-de"
+    assert Serve(export=run).directory == run / "export"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

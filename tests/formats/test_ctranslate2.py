@@ -160,6 +160,18 @@ def test_a_text_goes_through_what_the_directory_holds(make_model, tokenizer, tmp
     assert processor.decode(result.hypotheses[0]) == tokenizer.decode(ids)
 
 
+def test_a_model_is_given_by_its_path_too(make_model, tokenizer, tmp_path):
+    model = make_model()
+    write_ctranslate2(model, tokenizer, tmp_path / "expected")
+    model.save(tmp_path / "model.keras")
+    tokenizer.save(tmp_path / "tokenizer.model")
+    write_ctranslate2(tmp_path, None, tmp_path / "served")
+    for file in (tmp_path / "expected").iterdir():
+        assert (tmp_path / "served" / file.name).read_bytes() == file.read_bytes()
+    with pytest.raises(FileNotFoundError, match="a trained model must be a run directory"):
+        write_ctranslate2(tmp_path / "nothing", None, tmp_path / "other")
+
+
 def test_an_empty_source_gives_an_empty_translation(make_model, tokenizer, tmp_path):
     write_ctranslate2(make_model(), tokenizer, tmp_path / "served")
     (result,) = load(tmp_path / "served").translate_batch([[]])

@@ -124,7 +124,7 @@ def test_kubernetes(job, environment, begun):
 def test_kubernetes_starts_a_stopped_run_again(job, environment):
     process = container(job, environment, 0, WAIT="1")
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not started(environment) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.terminate()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -43,11 +44,11 @@ class Pretrained:
         ValueError: if an export does not say what its model is, or holds an ensemble.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike):
         self.path = _find(Path(path))
         self.storage = read_description(self.path)["weights"] if is_export(self.path) else "float32"
 
-    def load_model(self):
+    def load_model(self) -> Transformer:
         """The model with its trained weights, not compiled.
 
         Raises:
@@ -67,7 +68,7 @@ class Pretrained:
         average_checkpoints([str(self.path)], model)
         return model
 
-    def load_tokenizer(self):
+    def load_tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with.
 
         Raises:
@@ -82,13 +83,13 @@ class Pretrained:
         return Tokenizer.load(path)
 
     @property
-    def run_directory(self):
+    def run_directory(self) -> Path:
         """The folder of the run that the model belongs to; of an export, itself."""
         if is_export(self.path):
             return self.path
         return self.path.parent if self.path.is_file() else self.path.parent.parent
 
-    def translation_arguments(self):
+    def translation_arguments(self) -> dict:
         """How the model translates: the arguments of `Translator` that it was exported with, or that its run has.
 
         Returns:
@@ -109,7 +110,7 @@ class Pretrained:
         limits = {name: config[name] for name in ("max_extra_tokens",) if name in config}
         return {"search": BeamSearch(**search), **limits}
 
-    def beam_search(self, **changes):
+    def beam_search(self, **changes) -> BeamSearch:
         """The search that the model translates with, or a `BeamSearch()`, with those options changed that are not None.
 
         Args:
@@ -122,7 +123,9 @@ class Pretrained:
         return dataclasses.replace(self.translation_arguments().get("search", BeamSearch()), **changes)
 
 
-def load_translator(path, *more, translator_class=Translator, **arguments):
+def load_translator(
+    path: str | os.PathLike, *more: str | os.PathLike, translator_class: type[Translator] = Translator, **arguments
+) -> Translator:
     """Make a `Translator` of what was trained; `Translator.load` is the same.
 
     Args:

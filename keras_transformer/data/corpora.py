@@ -9,7 +9,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -302,7 +302,7 @@ class HeldOut:
         ValueError: an unknown split.
     """
 
-    def __init__(self, pairs, split: str):
+    def __init__(self, pairs: Iterable[tuple[str, str]], split: str):
         if split not in ("train", "dev", "test"):
             raise ValueError(f"split must be 'train', 'dev' or 'test'. Received: {split!r}")
         self._pairs = pairs

@@ -8,7 +8,7 @@ from keras_transformer.decoding.beam_records import Continuations, RowInputs, St
 from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
 from keras_transformer.decoding.loop import run_blocks, search_limits
-from keras_transformer.decoding.search import SearchResult
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.top_k import log_normalizer
 
 
@@ -64,21 +64,21 @@ class BeamSearch(Constraints):
             )
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Number of hypotheses that the next-token function is asked for, K."""
         return self.beam_size
 
     @property
-    def needs_attention(self):
+    def needs_attention(self) -> bool:
         """Whether the next-token function must return attention."""
         return self.coverage_penalty > 0
 
     @property
-    def needs_seeds(self):
+    def needs_seeds(self) -> bool:
         """Whether the search draws random numbers."""
         return False
 
-    def containing(self, num_phrase_tokens):
+    def containing(self, num_phrase_tokens: int) -> Search:
         """The search for sequences that contain phrases of so many tokens in all; see `ConstrainedBeamSearch`."""
         from keras_transformer.decoding.constrained_beam_search import ConstrainedBeamSearch
 

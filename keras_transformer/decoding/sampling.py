@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.random_numbers import uniform
-from keras_transformer.decoding.search import SearchResult
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.top_k import log_normalizer, top_k
 
 # A trained model's nucleus mostly lies within this many tokens, which are much faster to find than a whole order.
@@ -95,21 +95,21 @@ class Sampling(Constraints):
             raise ValueError(f"`num_hypotheses` must be positive. Received: num_hypotheses={self.num_hypotheses}")
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Number of hypotheses that the next-token function is asked for, N."""
         return self.num_hypotheses
 
     @property
-    def needs_attention(self):
+    def needs_attention(self) -> bool:
         """Whether the next-token function must return attention."""
         return False
 
     @property
-    def needs_seeds(self):
+    def needs_seeds(self) -> bool:
         """Whether the search draws random numbers."""
         return True
 
-    def containing(self, num_phrase_tokens):
+    def containing(self, num_phrase_tokens: int) -> Search:
         """There is no sampling of sequences that contain phrases.
 
         Raises:

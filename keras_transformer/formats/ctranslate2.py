@@ -65,10 +65,7 @@ def write_ctranslate2(
     if max_length < 1:
         raise ValueError(f"`max_length` must be positive. Received: {max_length}")
     if isinstance(model, (str, os.PathLike)):
-        from keras_transformer.pretrained import Pretrained
-
-        pretrained = Pretrained(model)
-        model, tokenizer = pretrained.load_model(), tokenizer or pretrained.load_tokenizer()
+        model, tokenizer = _load(model, tokenizer)
     config = model.get_config()
     spec = _empty_spec(specs, config)
     _fill_spec(spec, model, config, max_length)
@@ -81,6 +78,13 @@ def write_ctranslate2(
         folder.mkdir()
         spec.save(str(folder))
         tokenizer.save(folder / TOKENIZER_FILE)
+
+
+def _load(path, tokenizer):
+    from keras_transformer.pretrained import Pretrained
+
+    pretrained = Pretrained(path)
+    return pretrained.load_model(), tokenizer or pretrained.load_tokenizer()
 
 
 def _import_specs():

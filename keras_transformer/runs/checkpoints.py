@@ -125,7 +125,7 @@ class Checkpoints:
         self._metric_state = None
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Number of steps made so far, by which checkpoints are called and at which data goes on.
 
         They are the updates of the optimizer, or where that is more, `batches`, which `ResumeEpoch` keeps: a step that
@@ -134,11 +134,11 @@ class Checkpoints:
         return max(steps_made(self.model), self.batches)
 
     @property
-    def latest(self):
+    def latest(self) -> str | None:
         """Path of the newest complete checkpoint, or None."""
         return path_of(self.directory, self._records[-1]["step"]) if self._records else None
 
-    def save(self, metrics=None, *, temporary=False):
+    def save(self, metrics: dict | None = None, *, temporary: bool = False) -> str:
         """Save the present state. Saving the same step again adds the metrics and does nothing else.
 
         Args:
@@ -224,7 +224,7 @@ class Checkpoints:
     def _state_of_metrics(self):
         return [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
 
-    def restore_latest(self):
+    def restore_latest(self) -> int:
         """Restore the newest checkpoint that can be read.
 
         A checkpoint that was damaged after it was written is passed over with a warning; the next save removes it.
@@ -258,7 +258,7 @@ class Checkpoints:
             return record["step"]
         raise OSError(f"none of the {len(records)} checkpoints in {self.directory} can be read")
 
-    def add_metrics(self):
+    def add_metrics(self) -> None:
         """Add to the model's metrics the state they had when the restored checkpoint was saved within an epoch.
 
         `fit` resets the metrics when an epoch begins, and Keras makes some of their variables only in the first step.

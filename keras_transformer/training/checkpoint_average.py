@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -19,7 +20,7 @@ from keras_transformer.training.checkpoint_records import (
 )
 
 
-def best_checkpoints(directory, *, monitor, mode, count=1):
+def best_checkpoints(directory: str | os.PathLike, *, monitor: str, mode: str, count: int = 1) -> list[str]:
     """Paths of the best checkpoints of a folder by a metric that they were saved with, the best one first.
 
     Args:
@@ -44,7 +45,14 @@ def best_checkpoints(directory, *, monitor, mode, count=1):
     return [path_of(directory, record["step"]) for record in best]
 
 
-def average_checkpoints(checkpoints, model, *, count=5, monitor=None, mode=None):
+def average_checkpoints(
+    checkpoints: str | os.PathLike | Sequence[str],
+    model: keras.Model,
+    *,
+    count: int = 5,
+    monitor: str | None = None,
+    mode: str | None = None,
+) -> list[str]:
     """Set the weights of a model to the mean over several checkpoints.
 
     Weights that are no floating-point numbers, and all state that is no weight, are not averaged: the former are taken

@@ -1,5 +1,7 @@
 """Beginning with the weights of another model, and training only a part of them."""
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_transformer.training.checkpoint_average import check_weights
@@ -9,7 +11,7 @@ from keras_transformer.training.checkpoint_average import check_weights
 _FREE_SETTINGS = ("name", "dtype", "trainable", "key_dim", "value_dim")
 
 
-def copy_weights(source, target):
+def copy_weights(source: keras.Model, target: keras.Model) -> None:
     """Give a model the weights of another one; its optimizer and the seeds of dropout stay as they are.
 
     Args:
@@ -42,7 +44,7 @@ def _settings(model):
     }
 
 
-def freeze(model, prefixes):
+def freeze(model: keras.Model, prefixes: Sequence[str]) -> list[str]:
     """Keep some weights of a model as they are while it is trained. Call it before `compile`.
 
     The weights are saved and loaded as before; what is frozen is not part of the saved model. Dropout in frozen parts

@@ -1,6 +1,7 @@
 """Several models that decode as one."""
 
 import math
+from collections.abc import Sequence
 
 from keras import ops
 
@@ -19,7 +20,7 @@ class Ensemble:
         ValueError: if there are fewer than two models, or their vocabularies differ.
     """
 
-    def __init__(self, models):
+    def __init__(self, models: Sequence):
         self.models = list(models)
         if len(self.models) < 2:
             raise ValueError(f"`models` must hold at least two models. Received: {len(self.models)}")

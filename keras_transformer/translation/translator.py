@@ -2,14 +2,18 @@
 
 import functools
 import itertools
+import os
 import warnings
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.decoding import Search
 from keras_transformer.files import MODEL_FILE, TOKENIZER_FILE, replaced
 from keras_transformer.translation.batching import (
     MAX_BATCH_TOKENS,
@@ -80,13 +84,13 @@ class Translator:
     def __init__(
         self,
         model,
-        tokenizer,
+        tokenizer: Tokenizer,
         *,
-        search=None,
-        max_extra_tokens=50,
-        max_target_tokens=None,
-        max_source_tokens=1024,
-        jit_compile=False,
+        search: Search | None = None,
+        max_extra_tokens: int = 50,
+        max_target_tokens: int | None = None,
+        max_source_tokens: int = 1024,
+        jit_compile: bool = False,
     ):
         self.pipeline = Pipeline(
             model,
@@ -106,7 +110,7 @@ class Translator:
     max_target_tokens = _of_pipeline("max_target_tokens", "The limit on a translation that learned positions leave.")
     max_source_tokens = _of_pipeline("max_source_tokens", "The limit on a source that learned positions leave.")
 
-    def translate(self, sentences, **arguments):
+    def translate(self, sentences: Sequence[str], **arguments) -> list[str]:
         """Translate sentences; the best hypothesis of each.
 
         Args:
@@ -123,17 +127,17 @@ class Translator:
 
     def hypotheses(
         self,
-        sentences,
+        sentences: Sequence[str],
         *,
-        prefixes=None,
-        constraints=None,
-        search=None,
-        seed=0,
-        return_alignments=False,
-        attention_layer=-2,
-        attention_head=None,
-        on_progress=None,
-    ):
+        prefixes: Sequence | None = None,
+        constraints: Sequence | None = None,
+        search: Search | None = None,
+        seed: int = 0,
+        return_alignments: bool = False,
+        attention_layer: int = -2,
+        attention_head: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[list[Hypothesis]]:
         """Translate sentences, with all that the search knows of its results.
 
         Args:
@@ -190,7 +194,7 @@ class Translator:
                 stacklevel=3,
             )
 
-    def score(self, sentences, targets):
+    def score(self, sentences: Sequence[str], targets: Sequence) -> list[TargetScore]:
         """Score given translations, by running the model on them (forced decoding).
 
         Args:
@@ -334,7 +338,7 @@ class Translator:
 
     # === Files ===
 
-    def save(self, directory):
+    def save(self, directory: str | os.PathLike) -> None:
         """Write the model and the tokenizer into `directory`, which `load` reads; existing files are replaced."""
         directory = Path(directory)
         with replaced(directory / MODEL_FILE) as temporary:
@@ -342,7 +346,7 @@ class Translator:
         self.tokenizer.save(directory / TOKENIZER_FILE)
 
     @classmethod
-    def load(cls, path, *more, **arguments):
+    def load(cls, path: str | os.PathLike, *more: str | os.PathLike, **arguments) -> "Translator":
         """Make a translator of what was trained: see `pretrained.load_translator`.
 
         Args:

@@ -1,8 +1,10 @@
 """The names of the files and folders that runs and exports are made of, and the one way to write a file whole."""
 
 import contextlib
+import fcntl
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 # In a run directory.
@@ -90,8 +92,45 @@ def sync(path):
         os.close(descriptor)
 
 
+class FolderLock:
+    """Ownership of a folder, until it is released or the process ends, however it ends. Nothing is written for it.
+
+    Args:
+        path: a folder that exists.
+
+    Raises:
+        BlockingIOError: if another process owns it, or another lock of this process.
+    """
+
+    def __init__(self, path):
+        self._descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise BlockingIOError(f"{path} belongs to another process that is at work in it") from None
+        except OSError as error:  # file systems without locks
+            warnings.warn(f"{path} cannot be locked against other processes: {error}", stacklevel=2)
+
+    def release(self):
+        """Give the folder up."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self):
+        if getattr(self, "_descriptor", None) is not None:
+            self.release()
+
+
+def empty_folder(path):
+    """Delete all that is in a folder."""
+    for content in path.iterdir():
+        _remove(content)
+
+
 def _remove(path):
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

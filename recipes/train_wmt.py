@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 import sys
-import time
 
 import tqdm
 from builtin_corpus.corpus import BuiltinCorpus
@@ -27,28 +26,31 @@ def main(arguments=None):
     # Help and errors do not wait for TensorFlow.
     config = parse_config(sys.argv[1:] if arguments is None else arguments, __doc__)
     start_tensorflow()
+    for stream in (sys.stdout, sys.stderr):  # no letter that an output does not know, or that waits, stops a run
+        stream.reconfigure(errors="backslashreplace", line_buffering=True)
     check_config(config)
-    return train(config)
+    with kt.TrainingRun(config.run_directory, config) as run:
+        return train(config, run)
 
 
-def train(config):
+def train(config, run):
     """Train, score and export as the flags say; return the results, on a worker that has none `None`."""
     import keras
 
     from keras_transformer.runs import hosts
 
-    start = time.perf_counter()
     corpora = open_corpora(config)
     strategy = open_strategy(config)
     keras.config.set_dtype_policy(config.precision)
     try_parts(config)
     with hosts.chief_first(strategy):
-        run = open_run(config, hosts.is_chief(strategy))
+        if hosts.is_chief(strategy):
+            open_run(config, run)
+        dev_pairs, test_pairs = scored_pairs(corpora, "dev"), scored_pairs(corpora, "test")
         keras.utils.set_random_seed(config.seed)  # before the tokenizer: seeding destroys tokenizers in the graph
         tokenizer, store = prepare(config, corpora)
     train_batches = open_batches(config, store)
-    dev_pairs, dev_batches = open_development(config, corpora["dev"], tokenizer)
-    test_pairs = list(corpora["test"])
+    dev_batches = open_dev_batches(config, dev_pairs, tokenizer)
 
     with strategy.scope():
         model, training = build_model(config, tokenizer.vocabulary_size)
@@ -72,8 +74,6 @@ def train(config):
             return None
         title = f"{config.source_language} to {config.target_language}, {config.preset}"
         results = run.finish(training, translator, test_pairs, scorers(config, config.lowercase_bleu), title=title)
-        results["seconds"] = time.perf_counter() - start
-        run.write_results(results)
     export = results["export"]
     print(f"\nExported to {export}. Translate with:\n  python -m keras_transformer translate --model {export} < text")
     return results
@@ -115,6 +115,22 @@ def open_corpora(config):
     if missing:
         corpora |= {split: kt.HeldOut(whole, split) for split in ("train", *missing)}
     return corpora
+
+
+def scored_pairs(corpora, split):
+    """The pairs of a set that is scored.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    pairs = list(corpora[split])
+    print(f"{split}: {getattr(corpora[split], 'report', 'built-in corpus')}")
+    if not pairs:
+        raise ValueError(
+            f"The {split} set must hold a pair. Received: none. Where {split}_source and {split}_target are not given, "
+            "it is held out of the training text: 5 %, of a large text about 1,000 pairs"
+        )
+    return pairs
 
 
 def with_progress(pairs, description):
@@ -166,13 +182,12 @@ def open_batches(config, store):
     return batches
 
 
-def open_development(config, pairs, tokenizer):
-    """The development pairs, and their batches."""
-    dev_pairs = list(pairs)
-    store = kt.TokenStore.from_pairs(dev_pairs, tokenizer)  # no length limit: every sentence counts
-    print(f"dev: {getattr(pairs, 'report', 'built-in corpus')}\n  {store.report}")
+def open_dev_batches(config, pairs, tokenizer):
+    """The batches that the development loss is computed of."""
+    store = kt.TokenStore.from_pairs(pairs, tokenizer)  # no length limit: every sentence counts
+    print(f"  {store.report}")
     longest = int(max(store.source_lengths.max(), store.target_lengths.max()))
-    return dev_pairs, kt.Batches(store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
+    return kt.Batches(store, tokens_per_batch=max(config.tokens_per_batch, longest), shuffle=False)
 
 
 # === Model and training ===
@@ -276,14 +291,11 @@ def try_parts(config):
         scorer(["one"], ["one"])
 
 
-def open_run(config, is_chief=True):
-    """The run of the configuration, opened by the one worker that writes; see `TrainingRun.open`."""
-    run = kt.TrainingRun(config.run_directory, config)
-    if is_chief:
-        # Flags that an older run does not know: it was made as their defaults say.
-        defaults = describe(preset_config(config.preset))
-        run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
-    return run
+def open_run(config, run):
+    """Open the run with its configuration, see `TrainingRun.open`."""
+    # Flags that an older run does not know: it was made as their defaults say.
+    defaults = describe(preset_config(config.preset))
+    run.open(describe(config), resume=config.resume, overwrite=config.overwrite, defaults=defaults)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import dataclasses
 import itertools
+import json
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import tyro
 
 import keras_transformer as kt
+from keras_transformer.files import CONFIG_FILE
 from keras_transformer.presets import PRESETS
 from keras_transformer.runs.settings import RunSettings
 
@@ -24,7 +26,7 @@ class Run:
     run_directory: Path = Path("runs/translation")
     """Folder for everything the run writes."""
     resume: bool = False
-    """Go on with the run in run_directory from its last checkpoint."""
+    """Go on with the run in run_directory from its last checkpoint, with the flags that it was started with."""
     overwrite: bool = False
     """Start anew in run_directory, deleting what is there."""
 
@@ -231,6 +233,24 @@ def preset_config(preset):
     return Config(preset=preset, **PRESETS.get(preset, {}), **SCHEDULES.get(preset, {}))
 
 
+def saved_config(directory):
+    """The flags that the run in a directory was started with; without a run, those of the preset "demo"."""
+    try:
+        saved = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
+    except FileNotFoundError:
+        return preset_config("demo")
+    values = {}
+    for field in dataclasses.fields(Config):
+        value = saved.get(field.name)
+        if isinstance(value, list):  # JSON has neither tuples nor paths
+            value = tuple(value)
+        elif isinstance(value, str) and Path in (field.type, *get_args(field.type)):
+            value = Path(value)
+        if field.name in saved:
+            values[field.name] = value
+    return dataclasses.replace(preset_config(saved.get("preset", "demo")), run_directory=directory, **values)
+
+
 def in_groups(config):
     """The same flags as the command line has them."""
     return Flags(
@@ -250,12 +270,13 @@ def parse_config(arguments, description=None):
     for flag, following in itertools.pairwise([*arguments, ""]):
         name, _, value = flag.partition("=")
         values[name] = value or following
+    directory = Path(values.get("--run-directory", Run.run_directory))
     preset = values.get("--preset", "tiny" if {"--source", "--dataset"} & set(values) else "demo")
     if preset != "demo" and preset not in PRESETS:
         preset = "demo"  # the command line will refuse it, with the list of those there are
     flags = tyro.cli(
         tyro.conf.OmitArgPrefixes[Flags],
-        default=in_groups(preset_config(preset)),
+        default=in_groups(saved_config(directory) if "--resume" in arguments else preset_config(preset)),
         args=arguments,
         description=description,
     )

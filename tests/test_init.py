@@ -29,6 +29,19 @@ def test_importing_costs_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    """A file with a model, a schedule, a loss and a metric of ours."""
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    model = kt.Transformer.from_preset("tiny", 300, num_encoder_layers=1, num_decoder_layers=1)
+    model.compile(kt.Adam(kt.CosineSchedule(1e-3, 10)), kt.LabelSmoothedCrossEntropy(), metrics=[kt.Perplexity()])
+    ids = np.ones((2, 3), "int32")
+    model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
+    model.save(path)
+    assert isinstance(keras.saving.load_model(path), kt.Transformer)
+    return path
+
+
 @pytest.mark.parametrize(
     "imports",
     [
@@ -41,15 +54,9 @@ def test_importing_costs_nothing():
         "from keras_transformer.training.losses import LabelSmoothedCrossEntropy; import keras",
     ],
 )
-def test_keras_loads_a_model_when_the_package_is_imported_and_nothing_else(imports, tmp_path):
-    model = kt.Transformer.from_preset("tiny", 300, num_encoder_layers=1, num_decoder_layers=1)
-    model.compile(kt.Adam(kt.CosineSchedule(1e-3, 10)), kt.LabelSmoothedCrossEntropy(), metrics=[kt.Perplexity()])
-    ids = np.ones((2, 3), "int32")
-    model.train_on_batch({"source_ids": ids, "target_ids": ids}, ids)
-    model.save(tmp_path / "model.keras")
+def test_keras_loads_a_model_when_the_package_is_imported_and_nothing_else(imports, saved_model):
     code = f"{imports}; model = keras.saving.load_model(sys.argv[1], safe_mode=True); print(type(model).__name__, "
     code += "type(model.optimizer._learning_rate).__name__, type(model.loss).__name__)"
-    command = [sys.executable, "-c", "import sys; " + code, str(tmp_path / "model.keras")]
+    command = [sys.executable, "-c", "import sys; " + code, str(saved_model)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.split() == ["Transformer", "CosineSchedule", "LabelSmoothedCrossEntropy"], done.stderr
-    assert isinstance(keras.saving.load_model(tmp_path / "model.keras"), kt.Transformer)

@@ -52,8 +52,8 @@ class Translate:
         model: run directory of a recipe, finished or under way (or any folder that `Translator.save` wrote, a .keras
             file with its tokenizer beside it, or checkpoints); several make an ensemble, whose probabilities are
             averaged. Or one exported SavedModel, or a folder of its versions, in which search and limits are fixed.
-        beam_size: live hypotheses of the beam search; 1 is greedy. Default: the (first) run's, else 4.
-        length_penalty: alpha of the beam search's length penalty. Default: the (first) run's, else 0.6.
+        beam_size: live hypotheses of the beam search; 1 is greedy. The (first) run's, if it has one. Default: 4.
+        length_penalty: alpha of the beam search's length penalty. The (first) run's, if it has one. Default: 0.6.
         temperature: draw samples, of the model's probabilities sharpened (below 1) or flattened (above), in place of
             the beam search. Default with another sampling option: 1.
         top_k: draw samples, of this many most probable tokens; 0 means all. Default with another sampling option: 0.
@@ -64,8 +64,8 @@ class Translate:
         scores: write the score that translations are ranked by: the log-probability, in beam search divided by the
             length penalty.
         alignments: write the word alignment as "0-0 2-1": source word, target word, counted from 0.
-        max_extra_tokens: longest translation, in tokens beyond the length of its source. Default: the (first) run's,
-            else 50.
+        max_extra_tokens: longest translation, in tokens beyond the length of its source. The (first) run's, if it
+            has one. Default: 50.
         max_source_tokens: tokens after which a line is cut. Default: 1024.
         chunk_lines: lines read, and sorted by length, before any is translated and written. With 1, each line is
             answered at once.

@@ -64,8 +64,7 @@ def write_ctranslate2(
         raise ValueError(f"`quantization` must be None or one of {quantizations}. Received: {quantization!r}")
     if max_length < 1:
         raise ValueError(f"`max_length` must be positive. Received: {max_length}")
-    if isinstance(model, (str, os.PathLike)):
-        model, tokenizer = _load(model, tokenizer)
+    model, tokenizer = _loaded(model, tokenizer)
     config = model.get_config()
     spec = _empty_spec(specs, config)
     _fill_spec(spec, model, config, max_length)
@@ -80,10 +79,12 @@ def write_ctranslate2(
         tokenizer.save(folder / TOKENIZER_FILE)
 
 
-def _load(path, tokenizer):
+def _loaded(model, tokenizer):
+    if not isinstance(model, (str, os.PathLike)):
+        return model, tokenizer
     from keras_transformer.pretrained import Pretrained
 
-    pretrained = Pretrained(path)
+    pretrained = Pretrained(model)
     return pretrained.load_model(), tokenizer or pretrained.load_tokenizer()
 
 

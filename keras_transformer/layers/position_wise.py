@@ -230,7 +230,13 @@ class Residual(keras.layers.Layer):
     - post-norm (`norm_first=False`, the paper): `LayerNorm(x + Dropout(sublayer(x)))`
     - pre-norm (`norm_first=True`): `x + Dropout(sublayer(LayerNorm(x)))`; the stack then ends in a norm of its own
 
+    The sub-layer is a layer, given once and for all, which is trained and saved with the connection; or a function,
+    given with every call, by a layer that owns what the function uses. (Keras does not see the weights of a layer that
+    is part of a call.)
+
     Args:
+        sublayer: a layer from a tensor [..., D] to one of the same shape. Defaults to `None`: a function comes with the
+            call.
         dropout: share of the sub-layer's outputs dropped while training. Defaults to 0.1, the paper's base model.
         norm_first: whether to normalise before the sub-layer. Defaults to `False`.
         layer_norm_epsilon: added to the variance. Defaults to 1e-6, as in the authors' tensor2tensor; the paper does
@@ -238,15 +244,21 @@ class Residual(keras.layers.Layer):
 
     Call arguments:
         inputs: tensor [..., D].
-        sublayer: function from a tensor [..., D] to a tensor of the same shape, or to a tuple that starts with one.
+        sublayer: function from a tensor [..., D] to a tensor of the same shape, or to a tuple that starts with one;
+            where the constructor got none, and only inside of a layer.
         training: whether to drop.
 
     Returns:
         A tensor shaped like `inputs`; if `sublayer` returned a tuple, a tuple with the rest of it passed on unchanged.
+
+    Raises:
+        ValueError: if there is no sub-layer, or there are two, or one in a call would be neither trained nor saved: a
+            layer, or anything in a functional model.
     """
 
-    def __init__(self, dropout=0.1, norm_first=False, layer_norm_epsilon=1e-6, **kwargs):
+    def __init__(self, dropout=0.1, norm_first=False, layer_norm_epsilon=1e-6, sublayer=None, **kwargs):
         super().__init__(**kwargs)
+        self.sublayer = sublayer
         self.dropout = dropout
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -256,9 +268,25 @@ class Residual(keras.layers.Layer):
         self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, dtype=self.dtype_policy, name="output_dropout")
+        if self.sublayer is not None and not self.sublayer.built:
+            self.sublayer.build(inputs_shape)
 
-    def call(self, inputs, sublayer, training=None):
-        outputs = sublayer(self.norm(inputs) if self.norm_first else inputs)
+    def __call__(self, inputs, sublayer=None, training=None, **kwargs):
+        if (sublayer is None) == (self.sublayer is None):
+            raise ValueError(
+                "`sublayer` must be given either to the constructor or with the call. Received: "
+                f"{self.sublayer!r} and {sublayer!r}"
+            )
+        if isinstance(sublayer, keras.layers.Layer) or (sublayer is not None and keras.backend.is_keras_tensor(inputs)):
+            raise ValueError(
+                "`sublayer` must be given to the constructor of `Residual`: in a call, its weights would be neither "
+                f"trained nor saved. Received: {sublayer!r}"
+            )
+        return super().__call__(inputs, sublayer=sublayer, training=training, **kwargs)
+
+    def call(self, inputs, sublayer=None, training=None):
+        x = self.norm(inputs) if self.norm_first else inputs
+        outputs = self.sublayer(x) if sublayer is None else sublayer(x)
         outputs, *extras = outputs if isinstance(outputs, tuple) else (outputs,)
         outputs = inputs + self.output_dropout(outputs, training=training)
         if not self.norm_first:
@@ -271,4 +299,15 @@ class Residual(keras.layers.Layer):
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "sublayer": self.sublayer and _template(self.sublayer),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        sublayer = config.get("sublayer")
+        return cls(**{**config, "sublayer": sublayer and keras.saving.deserialize_keras_object(sublayer)})
+
+
+def _template(layer):
+    """The configuration of a layer that is to be built with the layer around it."""
+    return {**keras.saving.serialize_keras_object(layer), "build_config": None}

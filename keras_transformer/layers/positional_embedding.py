@@ -45,7 +45,8 @@ class PositionalEmbedding(keras.layers.Layer):
         mask_zero: whether id 0 is padding that Keras's implicit mask hides. Defaults to `True`.
 
     Call arguments:
-        inputs: integer ids [B, T]; with `reverse=True`, vectors [B, T, D].
+        inputs: ids [B, T], integers of any dtype (also float32, Keras's default for inputs); with `reverse=True`,
+            vectors [B, T, D].
         start_index: position of the first id, an integer. Defaults to 0; step-by-step decoding passes its step.
         reverse: whether to compute logits. Defaults to `False`.
         training: whether to drop.
@@ -54,9 +55,10 @@ class PositionalEmbedding(keras.layers.Layer):
         Vectors [B, T, D] in the compute dtype; with `reverse=True`, float32 logits [B, T, V].
 
     Raises:
-        ValueError: if a size is not positive, `positions` is unknown, `max_length` does not fit `positions`, or a
-            row is longer than the learned table. A graph made for rows of any length cannot see the last of these
-            when it is built; there, TensorFlow fails on a CPU, and who feeds the graph must keep to the limit.
+        ValueError: if a size is not positive, inputs are no ids [B, T], `positions` is unknown, `max_length` does not
+            fit `positions`, or a row is longer than the learned table. A graph made for rows of any length cannot see
+            the last of these when it is built; there, TensorFlow fails on a CPU, and who feeds the graph must keep to
+            the limit.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self.max_length = max_length
         self.dropout = dropout
         self.mask_zero = mask_zero
+        self.autocast = False  # ids that come as floats must not be rounded
 
     def build(self, inputs_shape=None):
         initializer = keras.initializers.RandomNormal(stddev=self.output_dim**-0.5)
@@ -103,8 +106,11 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0, reverse=False, training=None):
         if reverse:
+            inputs = ops.cast(inputs, self.compute_dtype)
             logits = ops.matmul(as_rows(inputs), ops.transpose(ops.cast(self.embeddings, inputs.dtype)))  # [rows, V]
             return ops.cast(ops.reshape(logits, (*ops.shape(inputs)[:-1], self.vocabulary_size)), "float32")
+        if len(inputs.shape) != 2:
+            raise ValueError(f"Ids must be [B, T]. Received: shape {tuple(inputs.shape)}")
         vectors = ops.take(self.embeddings, ops.cast(inputs, "int32"), axis=0)  # [B, T, D]
         vectors = ops.cast(vectors, self.compute_dtype) * ops.cast(self.output_dim**0.5, self.compute_dtype)
         positions = self._position_vectors(inputs.shape[1], ops.shape(inputs)[1], start_index)
@@ -122,7 +128,7 @@ class PositionalEmbedding(keras.layers.Layer):
         return ops.take(self.position_embeddings, indices, axis=0)
 
     def compute_mask(self, inputs, previous_mask):
-        if keras.backend.is_int_dtype(inputs.dtype):
+        if len(inputs.shape) == 2:  # ids
             return padding_mask(inputs) if self.mask_zero else None
         return previous_mask
 

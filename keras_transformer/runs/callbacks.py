@@ -1,5 +1,7 @@
 """Keras callbacks: scores of translations by the real decoder, and a log of metrics that survives a kill."""
 
+import contextlib
+import sys
 import time
 from pathlib import Path
 
@@ -10,10 +12,19 @@ from keras_transformer.runs import records
 from keras_transformer.training.progress import steps_made
 
 
+@contextlib.contextmanager
+def go_on_without(what):
+    """Within it, an error is reported and costs no more than what is done there: training is worth more."""
+    try:
+        yield
+    except Exception as error:
+        print(f"\n{what} failed, and the run goes on without: {error!r}", file=sys.stderr, flush=True)
+
+
 class TranslationScores(keras.callbacks.Callback):
     """Translates a development set at the end of an epoch and puts its scores into the logs.
 
-    Training waits.
+    Training waits. A score or a display that fails is reported on standard error and left out.
 
     Args:
         translate: callable from a list of source sentences to the list of their translations.
@@ -74,10 +85,14 @@ class TranslationScores(keras.callbacks.Callback):
                 f"Received: {len(hypotheses)} translations of {len(self.sources)} sources"
             )
         self.hypotheses = hypotheses
-        self.results = {name: score(hypotheses, self.references) for name, score in self.scores.items()}
+        self.results = {}
+        for name, score in self.scores.items():
+            with go_on_without(f"{name} at step {step:,}"):
+                self.results[name] = score(hypotheses, self.references)
         if self.num_examples:
             examples = list(zip(self.sources, self.references, hypotheses, strict=True))
-            self.show_examples(step, examples[: self.num_examples])
+            with go_on_without(f"Examples at step {step:,}"):
+                self.show_examples(step, examples[: self.num_examples])
         return {name: float(result.value) for name, result in self.results.items()}
 
 

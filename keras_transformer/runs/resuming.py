@@ -34,10 +34,11 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Args:
         checkpoints: a `Checkpoints` of the model that is trained.
-        signals: the signals to listen to. Defaults to SIGTERM and SIGINT (Ctrl+C).
+        signals: the signals to listen to. Defaults to SIGTERM, SIGINT (Ctrl+C) and SIGHUP (the terminal is gone), the
+            last unless the process ignores it, as under `nohup`.
     """
 
-    def __init__(self, checkpoints, *, signals=(signal.SIGTERM, signal.SIGINT)):
+    def __init__(self, checkpoints, *, signals=(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
         super().__init__()
         self.checkpoints = checkpoints
         self.signals = tuple(signals)
@@ -48,6 +49,8 @@ class StopOnSignal(keras.callbacks.Callback):
         self._stop_listening()  # of a fit that an error has ended
         self._received = None
         for number in self.signals:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
             # None stands for a handler that was not set from Python and cannot be set from here.
             self._previous[number] = signal.signal(number, self._receive) or signal.SIG_DFL
 

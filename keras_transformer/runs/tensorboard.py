@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.files import replaced
+from keras_transformer.runs.callbacks import go_on_without
 from keras_transformer.training.progress import steps_made
 
 
@@ -38,7 +39,8 @@ class TensorBoardLog(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         learning_rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
-        self.write_scores(steps_made(self.model), {**(logs or {}), "learning_rate": learning_rate})
+        with go_on_without("TensorBoard's log"):
+            self.write_scores(steps_made(self.model), {**(logs or {}), "learning_rate": learning_rate})
 
     def on_train_end(self, logs=None):
         for writer in self._writers.values():

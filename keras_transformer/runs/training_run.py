@@ -16,13 +16,16 @@ from keras_transformer.files import (
     EXPORT_FOLDER,
     LOGS_FOLDER,
     METRICS_FILE,
+    MODEL_FILE,
     PICTURE_FILE,
     RESULTS_FILE,
     TRANSLATIONS_FILE,
+    FolderLock,
+    empty_folder,
     write_text,
 )
 from keras_transformer.runs import hosts
-from keras_transformer.runs.callbacks import MetricsLog, TranslationScores
+from keras_transformer.runs.callbacks import MetricsLog, TranslationScores, go_on_without
 from keras_transformer.runs.checkpoints import CheckpointEvery, Checkpoints
 from keras_transformer.runs.report import plot_metrics
 from keras_transformer.runs.resuming import ResumeEpoch
@@ -43,8 +46,8 @@ _CHIEF_SCORES = ("val_bleu", "val_chrf")
 class TrainingRun:
     """Owns the directory of one run: its configuration, checkpoints, logs, results and export.
 
-    In this order: `open` (on the chief), `fit`, `finish` (on the chief). A run that was stopped goes on where it was,
-    to the bit on a CPU, when it is opened with `resume`.
+    In this order: `open` (on the chief), `fit`, `finish` (on the chief), `close`, which a `with` statement does. A run
+    that was stopped goes on where it was, to the bit on a CPU, when it is opened with `resume`.
 
     Args:
         directory: the run's folder.
@@ -63,6 +66,8 @@ class TrainingRun:
         self.directory = Path(directory)
         self.settings = settings
         self.checkpoints = None
+        self._start = time.perf_counter()
+        self._lock = None
 
     def open(
         self,
@@ -72,7 +77,9 @@ class TrainingRun:
         overwrite: bool = False,
         defaults: Mapping | None = None,
     ) -> None:
-        """Make the run directory, or check that the run in it can go on.
+        """Make the run directory, or check that the run in it can go on; own it from now on.
+
+        A run that ended before its first checkpoint loses nothing: it is begun anew unasked.
 
         Args:
             config: JSON data, the settings that make the run what it is; only `train_steps` may change on resume.
@@ -83,27 +90,49 @@ class TrainingRun:
         Raises:
             FileExistsError: if there is something and neither `resume` nor `overwrite` fits.
             FileNotFoundError: if `resume` finds no run.
+            BlockingIOError: if another process is at work in the directory.
             ValueError: if the run to resume has another configuration.
         """
-        path = self.directory / CONFIG_FILE
-        if resume:
-            if not path.is_file():
-                raise FileNotFoundError(f"--resume needs a run in run_directory. Received: {self.directory}, no run")
-            saved = {**(defaults or {}), **json.loads(path.read_text("utf-8"))}
-            different = [name for name in config if name != "train_steps" and saved[name] != config[name]]
-            if different:
-                changes = ", ".join(f"{name} was {saved[name]!r}, now {config[name]!r}" for name in different)
-                raise ValueError(f"--resume needs the settings of the run (only train_steps may change): {changes}")
-        elif self.directory.exists() and any(self.directory.iterdir()):
-            if not overwrite:
-                raise FileExistsError(
-                    f"run_directory {self.directory} is not empty: pass --resume to go on with the run in it, "
-                    "--overwrite to delete it, or another --run-directory"
-                )
-            if not path.is_file():
-                raise FileExistsError(f"--overwrite deletes runs only, and {self.directory} holds none")
-            shutil.rmtree(self.directory)
+        path, made = self.directory / CONFIG_FILE, self.directory.exists()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = self._lock or FolderLock(self.directory)
+            if resume:
+                _check_same_settings(path, config, defaults or {})
+            elif any(self.directory.iterdir()):
+                self._make_room(config, overwrite, path.is_file())
+        except Exception:
+            self.close()
+            if not made:
+                self.directory.rmdir()
+            raise
         write_text(path, json.dumps(config, indent=2) + "\n")
+
+    def close(self) -> None:
+        """Give the directory up, for other processes, or another `TrainingRun` of this one."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def _make_room(self, config, overwrite, is_run):
+        """Empty the directory, if that is asked for or loses nothing."""
+        if overwrite and not is_run:
+            raise FileExistsError(f"--overwrite deletes runs only, and {self.directory} holds none")
+        has_trained = (self.directory / CHECKPOINTS_FOLDER).exists() or (self.directory / MODEL_FILE).exists()
+        if not overwrite and (has_trained or not is_run):
+            raise FileExistsError(
+                f"run_directory {self.directory} is not empty: pass --resume to go on with the run in it, "
+                "--overwrite to delete it, or another --run-directory"
+            )
+        saved = json.loads((self.directory / CONFIG_FILE).read_text("utf-8"))
+        if overwrite or saved != config:  # else what was prepared of the text is of use
+            empty_folder(self.directory)
 
     # === Training ===
 
@@ -128,6 +157,7 @@ class TrainingRun:
             unchanging: JSON data that must be the same when the run goes on, such as a hash of the text.
 
         Raises:
+            ValueError: if the run has made more steps than it is to make.
             TrainingInterrupted: when a signal has stopped it; its state is saved.
         """
         settings, strategy = self.settings, training.distribute_strategy
@@ -137,6 +167,11 @@ class TrainingRun:
         self.checkpoints = self._checkpoints(training, config, parts)
         step = self.checkpoints.restore_latest()
         hosts.check_same(strategy, step=step, data=config["data"])
+        if step > settings.train_steps:
+            raise ValueError(
+                "train_steps must not be below the step that the run has reached. "
+                f"Received: train_steps={settings.train_steps}, a run at step {step}"
+            )
         if step:
             print(f"Resuming after step {step:,}")
         scores = (translator, dev_pairs[: settings.dev_bleu_sentences], scorers)
@@ -233,7 +268,7 @@ class TrainingRun:
         *,
         title: str = "",
     ) -> dict:
-        """Average the weights, save the model, draw the curves, score the test set and export.
+        """Average the weights, save the model, score the test set, export, and then show what came of it.
 
         Args:
             training, translator: as for `fit`.
@@ -242,23 +277,26 @@ class TrainingRun:
             title: of the picture.
 
         Returns:
-            The results, which `write_results` takes.
+            What `results.json` holds.
         """
         self._average_weights(training)
         translator.save(self.directory)
-        self._draw(title)
-        results = self._test(translator, test_pairs, scorers)
+        hypotheses, results, scores = self._test(translator, test_pairs, scorers)
         export = self.directory / EXPORT_FOLDER / "1"
         if export.exists():  # of an earlier end of this same run
             shutil.rmtree(export)
         config = json.loads((self.directory / CONFIG_FILE).read_text("utf-8"))
         write_saved_model(translator, export, training=config, evaluation=results)
         parameters = translator.model.count_params()
-        return results | {"parameters": parameters, "export": str(export), "train_steps": self.checkpoints.step}
-
-    def write_results(self, results: Mapping) -> None:
-        """Write `results.json`."""
+        results |= {"parameters": parameters, "export": str(export), "train_steps": self.checkpoints.step}
+        results["seconds"] = time.perf_counter() - self._start
         write_text(self.directory / RESULTS_FILE, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+        # All is on the disk; what follows may fail.
+        self._draw(title)
+        for (source, reference), hypothesis in list(zip(test_pairs, hypotheses, strict=True))[:_NUM_EXAMPLES]:
+            print(f"\n  source       {source}\n  reference    {reference}\n  translation  {hypothesis}")
+        print("", *(f"Test {score}" for score in scores), sep="\n")
+        return results
 
     def _average_weights(self, training):
         """Give the model the weights that it is to end with."""
@@ -272,26 +310,37 @@ class TrainingRun:
     def _draw(self, title):
         """Draw the curves of the run, if there is something to draw with."""
         path = self.directory / PICTURE_FILE
-        try:
-            plot_metrics([self.directory / METRICS_FILE], path, title)
-            print(f"Curves: {path}")
-        except ImportError:
-            print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
+        with go_on_without("The picture of the curves"):
+            try:
+                plot_metrics([self.directory / METRICS_FILE], path, title)
+                print(f"Curves: {path}")
+            except ImportError:
+                print("For a picture of the curves: pip install 'keras-transformer-translation[plots]'")
 
     def _test(self, translator, pairs, scorers):
-        """Translate the test set, write and print translations and scores; what goes into the results."""
+        """Translate the test set and write the translations; these, what goes into the results, and the scores."""
         sources, references = zip(*pairs, strict=True)
         start = time.perf_counter()
         hypotheses = translator.translate(sources)
         seconds = time.perf_counter() - start
-        scores = {name: scorer(hypotheses, references) for name, scorer in scorers.items()}
         lines = "".join(hypothesis.replace("\n", " ") + "\n" for hypothesis in hypotheses)
         write_text(self.directory / TRANSLATIONS_FILE, lines)
-        for source, reference, hypothesis in list(zip(sources, references, hypotheses, strict=True))[:_NUM_EXAMPLES]:
-            print(f"\n  source       {source}\n  reference    {reference}\n  translation  {hypothesis}")
-        print()
-        for result in scores.values():
-            print(f"Test {result}")
-        results = {f"test_{name}": result.value for name, result in scores.items()}
-        results |= {f"test_{name}_signature": result.signature for name, result in scores.items()}
-        return results | {"test_sentences": len(sources), "test_sentences_per_second": len(sources) / seconds}
+        scores = {}
+        for name, scorer in scorers.items():
+            with go_on_without(f"The test set's {name}"):
+                scores[name] = scorer(hypotheses, references)
+        results = {f"test_{name}": score.value for name, score in scores.items()}
+        results |= {f"test_{name}_signature": score.signature for name, score in scores.items()}
+        results |= {"test_sentences": len(sources), "test_sentences_per_second": len(sources) / seconds}
+        return hypotheses, results, list(scores.values())
+
+
+def _check_same_settings(path, config, defaults):
+    """Raise an error unless the run whose configuration lies at `path` may go on with `config`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--resume needs a run in run_directory. Received: {path.parent}, no run")
+    saved = {**defaults, **json.loads(path.read_text("utf-8"))}
+    different = [name for name in config if name != "train_steps" and saved[name] != config[name]]
+    if different:
+        changes = ", ".join(f"{name} was {saved[name]!r}, now {config[name]!r}" for name in different)
+        raise ValueError(f"--resume needs the settings of the run (only train_steps may change): {changes}")

@@ -10,7 +10,6 @@ from keras_transformer.translation.batching import (
     max_batch_rows,
     run_in_blocks,
 )
-from keras_transformer.translation.pipeline import padded
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 # Beyond these the length penalty is above 1e20 or below 1e-20 for long translations.
@@ -129,8 +128,8 @@ class Signatures:
         targets, target_truncated = self._tokenize(target)
 
         def score(sources, targets):
-            target_ids = padded(targets, end_mark=True)  # [B, T]
-            scores = self.pipeline.token_log_probabilities(padded(sources, end_mark=True), target_ids)
+            target_ids = self.pipeline.padded(targets, end_mark=True)  # [B, T]
+            scores = self.pipeline.token_log_probabilities(self.pipeline.padded(sources, end_mark=True), target_ids)
             scores = tf.where(target_ids == PAD_ID, 0.0, _finite(scores))
             width = tf.cast(targets.bounding_shape(axis=1, out_type=tf.int32) + 1, tf.int32)  # without the padding
             return {
@@ -171,7 +170,7 @@ class Signatures:
         def best(sources, prefixes, max_length, min_length, length_penalty):
             return self._best(
                 sources,
-                prefix_ids=padded(prefixes),
+                prefix_ids=self.pipeline.padded(prefixes),
                 max_target_tokens=max_length,
                 min_lengths=min_length,
                 length_penalties=length_penalty,
@@ -229,8 +228,9 @@ class Signatures:
 
         def align(sources):
             result = self._search(sources)
-            source_ids = padded(sources, end_mark=True)  # [B, S]
-            target_ids = tf.pad(result.ids[:, 0], [[0, 0], [0, 1]])  # [B, T]: at least one token wide
+            source_ids = self.pipeline.padded(sources, end_mark=True)  # [B, S]
+            width = tf.shape(result.ids)[2]
+            target_ids = tf.pad(result.ids[:, 0], [[0, 0], [0, tf.maximum(1 - width, 0)]])  # [B, T]: at least one wide
             aligned = self.pipeline.align(source_ids, target_ids, self.attention_layer)
             return {
                 "translation": self._detokenize(result.ids)[:, 0],
@@ -274,7 +274,7 @@ class Signatures:
 
     def _search(self, sources, num_hypotheses=1, **arguments):
         search = dataclasses.replace(self.pipeline.search, num_hypotheses=num_hypotheses)
-        return self.pipeline.search_ids(padded(sources, end_mark=True), search=search, **arguments)
+        return self.pipeline.search_ids(self.pipeline.padded(sources, end_mark=True), search=search, **arguments)
 
     def _best(self, sources, **arguments):
         result = self._search(sources, **arguments)

@@ -251,7 +251,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     def _sums(self, y_true, y_pred, sample_weight):
         with keras.name_scope(self.name):
             labels, logits, weights = flatten_tokens(y_true, y_pred, sample_weight, self.ignore_id)
-            return ops.sum(self.call(labels, logits) * weights), ops.sum(weights)
+            losses = self.call(labels, logits)
+            # A weight of 0 silences the token even where its loss is not finite.
+            return ops.sum(ops.where(weights != 0, losses * weights, 0.0)), ops.sum(weights)
 
     def call(self, y_true, y_pred):
         """Loss of every token, unweighted: labels `[..., T]` and logits `[..., T, V]` give float32 `[..., T]`."""

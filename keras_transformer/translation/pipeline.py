@@ -67,6 +67,25 @@ class Pipeline:
         positions = self.model.max_length
         return limit if positions is None else min(limit or positions, positions - 1)
 
+    def padded(self, ids, multiple=_POSITION_MULTIPLE, *, end_mark=False):
+        """Rows of ids as a matrix.
+
+        Args:
+            ids: ragged int32 [B, (T)].
+            multiple: the width of the matrix is a multiple of it, or the number of learned positions.
+            end_mark: whether each row gets the end id first. Defaults to `False`.
+
+        Returns:
+            int32 [B, T'], padded.
+        """
+        if end_mark:
+            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END_ID)], axis=1)
+        ids = ids.to_tensor(PAD_ID)
+        missing = -tf.shape(ids)[1] % multiple
+        if self.model.max_length is not None:
+            missing = tf.clip_by_value(self.model.max_length - tf.shape(ids)[1], 0, missing)
+        return tf.pad(ids, [[0, 0], [0, missing]], constant_values=PAD_ID)
+
     @tf.autograph.experimental.do_not_convert
     def search_ids(
         self, source_ids, *, search=None, prefix_ids=None, max_target_tokens=None, max_length=None, **arguments
@@ -180,23 +199,6 @@ class Pipeline:
         attention = tf.reduce_mean(attention, axis=1) if head is None else attention[:, head]
         words = self.tokenizer.number_words(source_ids), self.tokenizer.number_words(target_ids)
         return Alignment(attention, *words, *align_words(attention, *words))
-
-
-def padded(ids, multiple=_POSITION_MULTIPLE, *, end_mark=False):
-    """Rows of ids as a matrix.
-
-    Args:
-        ids: ragged int32 [B, (T)].
-        multiple: the width of the matrix is a multiple of it.
-        end_mark: whether each row gets the end id first. Defaults to `False`.
-
-    Returns:
-        int32 [B, T'], padded.
-    """
-    if end_mark:
-        ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END_ID)], axis=1)
-    ids = ids.to_tensor(PAD_ID)
-    return tf.pad(ids, [[0, 0], [0, -tf.shape(ids)[1] % multiple]], constant_values=PAD_ID)
 
 
 def _shifted(target_ids):

@@ -21,7 +21,7 @@ from keras_transformer.translation.batching import (
     max_batch_rows,
     run_by_length,
 )
-from keras_transformer.translation.pipeline import Pipeline, padded
+from keras_transformer.translation.pipeline import Pipeline
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
 # What ids are padded to under XLA, which takes seconds to compile for each new shape.
@@ -224,7 +224,7 @@ class Translator:
                     )
 
         def score(sources, targets):
-            return self.pipeline.token_log_probabilities(padded(sources), padded(targets))
+            return self.pipeline.token_log_probabilities(self.pipeline.padded(sources), self.pipeline.padded(targets))
 
         def score_batch(rows):
             pair = {
@@ -285,8 +285,8 @@ class Translator:
             if self.jit_compile:
                 search_ids = tf.function(search_ids, autograph=False, jit_compile=True)
             if prefixes is not None:
-                arguments["prefix_ids"] = padded(prefixes, **multiple)
-            return search_ids(padded(sources, **multiple, end_mark=True), **arguments)
+                arguments["prefix_ids"] = self.pipeline.padded(prefixes, **multiple)
+            return search_ids(self.pipeline.padded(sources, **multiple, end_mark=True), **arguments)
 
         result = self._run_graph((search, max_length, *inputs), run, inputs)
         return [
@@ -317,7 +317,8 @@ class Translator:
         """Put `attention` and `alignment` into the hypotheses, in place."""
 
         def align(sources, targets):
-            found = self.pipeline.align(padded(sources, end_mark=True), padded(targets), layer, head)
+            ids = self.pipeline.padded(sources, end_mark=True), self.pipeline.padded(targets)
+            found = self.pipeline.align(*ids, layer, head)
             return found.attention, found.word_alignment
 
         places = [(row, place) for row, hypotheses in enumerate(results) for place in range(len(hypotheses))]

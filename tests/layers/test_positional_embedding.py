@@ -178,3 +178,22 @@ def test_life(kind, layer_life):
     layer_life(
         lambda **dtype: PositionalEmbedding(10, 8, dropout=0.0, name="embedding", **kind, **dtype), {"inputs": IDS}
     )
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_ids_that_come_as_floats_are_ids(policy):
+    """`keras.Input` makes floats where it is not told otherwise."""
+    layer = PositionalEmbedding(1000, 8, dropout=0.0, dtype=policy)
+    ids = np.array([[999, 257, 5, 0], [998, 0, 0, 0]])
+    expected = layer(ids)
+    outputs = layer(ids.astype("float32"))
+    np.testing.assert_array_equal(tf.cast(outputs, "float32"), tf.cast(expected, "float32"))
+    np.testing.assert_array_equal(outputs._keras_mask, expected._keras_mask)
+    model = keras.Sequential([keras.Input((4,)), layer])
+    np.testing.assert_array_equal(tf.cast(model(ids), "float32"), tf.cast(expected, "float32"))
+    np.testing.assert_array_equal(layer.compute_mask(keras.Input((4,)), None).shape, (None, 4))
+
+
+def test_features_in_place_of_ids_are_refused():
+    with pytest.raises(ValueError, match=r"Ids must be \[B, T\]. Received: shape \(2, 4, 8\)"):
+        PositionalEmbedding(10, 8)(np.zeros((2, 4, 8), "float32"))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.layers import Residual
+from keras_transformer.layers import FeedForward, Residual
 
 INPUTS = np.random.default_rng(5).normal(size=(2, 4, 6)).astype("float32")
 
@@ -79,3 +79,31 @@ def test_config_and_build_without_call():
 def test_refuses_a_dropout_that_is_no_share():
     with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\)"):
         Residual(dropout=1.5)(INPUTS, sublayer=tf.tanh)
+
+
+def test_life_with_a_sublayer_of_its_own(layer_life):
+    def make(**arguments):
+        return Residual(dropout=0.0, sublayer=FeedForward(8, **arguments), **arguments)
+
+    layer_life(make, {"inputs": INPUTS})
+
+
+def test_a_sublayer_of_its_own_is_trained_and_saved():
+    inputs = keras.Input((4, 6))
+    model = keras.Model(inputs, Residual(dropout=0.0, sublayer=FeedForward(8))(inputs))
+    before = model.get_weights()
+    model.compile("sgd", "mse")
+    model.fit(INPUTS, INPUTS + 1, verbose=0)
+    assert len(before) == 6
+    assert all(np.any(one != two) for one, two in zip(before, model.get_weights(), strict=True))
+
+
+def test_a_sublayer_that_keras_would_not_see_is_refused():
+    layer, inputs = FeedForward(8), keras.Input((4, 6))
+    for given, sublayer in ((INPUTS, layer), (inputs, layer), (inputs, lambda x: layer(x))):
+        with pytest.raises(ValueError, match="neither trained nor saved"):
+            Residual()(given, sublayer=sublayer)
+    with pytest.raises(ValueError, match="`sublayer` must be given either"):
+        Residual()(INPUTS)
+    with pytest.raises(ValueError, match="`sublayer` must be given either"):
+        Residual(sublayer=layer)(INPUTS, sublayer=tf.tanh)

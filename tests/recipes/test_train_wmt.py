@@ -1,5 +1,6 @@
 """The recipe as its users run it: bad settings and bad text refused early, small runs to the end, kill and resume."""
 
+import dataclasses
 import gzip
 import importlib.util
 import inspect
@@ -19,6 +20,7 @@ import train_wmt_flags
 from builtin_corpus.corpus import BuiltinCorpus
 
 from keras_transformer.presets import PRESETS
+from keras_transformer.runs.training_run import TrainingRun
 from keras_transformer.transformer import Transformer
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "train_wmt.py"
@@ -210,6 +212,20 @@ def test_bad_text_is_refused_before_a_run_is_made(recipe, text, tmp_path):
     assert not run.exists()
 
 
+def test_an_empty_set_to_score_is_refused(recipe, text, tmp_path):
+    few = tmp_path / "few.en"
+    few.write_text("One.\nTwo.\n", "utf-8")
+    flags = ("--source", str(few), "--target", str(few))
+    with pytest.raises(ValueError, match=r"The dev set must hold a pair\. Received: none"):
+        recipe.main(small(text, tmp_path / "run", *flags))
+    dev = ("--dev-source", str(few), "--dev-target", str(few))
+    with pytest.raises(
+        ValueError, match=r"The test set must hold a pair\. Received: none"
+    ):  # the start before is no run
+        recipe.main(small(text, tmp_path / "run", *flags, *dev))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json"]
+
+
 def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     run = tmp_path / "run"
     results = recipe.main(small(text, run))
@@ -230,6 +246,11 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     assert all(names <= set(record) for record in records)
     assert list((run / "logs" / "validation").glob("events.*"))
 
+    assert recipe.parse_config(["--resume", "--run-directory", str(run)]) == dataclasses.replace(
+        recipe.parse_config(small(text, run)), resume=True
+    )
+    with pytest.raises(ValueError, match="train_steps=2, a run at step 4"):
+        recipe.main(["--resume", "--run-directory", str(run), "--train-steps", "2"])
     with pytest.raises(FileExistsError, match="--resume"):
         recipe.main(small(text, run))
     with pytest.raises(ValueError, match="d_model was 32, now 64"):
@@ -240,14 +261,20 @@ def test_a_run_to_the_end_and_what_may_follow(recipe, text, tmp_path, capfd):
     del saved["batch_shapes"]  # as written before there was such a flag
     (run / "config.json").write_text(json.dumps(saved), "utf-8")
     with pytest.raises(ValueError, match="batch_shapes was None, now 4"):
-        recipe.open_run(recipe.parse_config(small(text, run, "--resume", "--batch-shapes", "4")))
-    recipe.open_run(recipe.parse_config(small(text, run, "--resume")))
+        open_run(recipe, small(text, run, "--resume", "--batch-shapes", "4"))
+    open_run(recipe, small(text, run, "--resume"))
     assert "batch_shapes" in json.loads((run / "config.json").read_text("utf-8"))
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work", "utf-8")
     with pytest.raises(FileExistsError, match="deletes runs only"):
         recipe.main(small(text, precious, "--overwrite"))
+
+
+def open_run(recipe, flags):
+    config = recipe.parse_config(flags)
+    with TrainingRun(config.run_directory, config) as run:
+        recipe.open_run(config, run)
 
 
 @pytest.mark.slow

@@ -159,3 +159,19 @@ def test_seconds_of_an_epoch_go_on_after_a_resume(tmp_path, monkeypatch):
     assert [record["target_tokens_per_second"] for record in records(tmp_path / "metrics.jsonl")] == [8 / 56, 8 / 6]
     # At the beginning of each step, and after the end of the last epoch.
     assert [*states, log.get_state()] == [{"seconds": seconds} for seconds in (50.0, 53.0, 0.0, 3.0, 0.0)]
+
+
+def test_a_score_that_fails_is_reported_and_training_goes_on(tmp_path, capsys):
+    def broken(*arguments):
+        raise OSError("no such splitter")
+
+    scores = TranslationScores(
+        upper, ["ein"], ["EIN"], {"val_broken": broken, **SCORES}, num_examples=1, show_examples=broken
+    )
+    history = fit(compiled_model(), scores, MetricsLog(tmp_path / "metrics.jsonl"), epochs=2)
+    assert history.history["val_exact"] == [100.0, 100.0]
+    assert "val_broken" not in history.history
+    assert len(records(tmp_path / "metrics.jsonl")) == 2
+    reported = capsys.readouterr().err
+    assert "val_broken at step 2 failed, and the run goes on without: OSError('no such splitter')" in reported
+    assert "Examples at step 4 failed" in reported

@@ -256,3 +256,16 @@ def test_skipped_steps_move_neither_data_nor_epochs(tmp_path):
     model, stopping, step = run(tmp_path / "killed", skip=True)
     assert step == 6
     assert results(tmp_path / "killed", model, stopping) == expected
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_lost_terminal_stops_training_unless_that_is_ignored(is_ignored):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        stop = StopOnSignal(None)
+        stop.on_train_begin()
+        assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) == is_ignored
+        stop.on_train_end()
+        assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)

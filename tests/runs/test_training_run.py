@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -70,3 +72,45 @@ def test_settings_that_cannot_work(changes, message, tmp_path):
 def test_what_is_better():
     assert RunSettings(monitor="val_bleu").monitor_mode == "max"
     assert RunSettings(monitor="val_loss").monitor_mode == "min"
+
+
+def test_a_run_that_never_trained_is_begun_anew(tmp_path):
+    TrainingRun(tmp_path, SETTINGS).open(CONFIG)
+    (tmp_path / "tokens").mkdir()
+    TrainingRun(tmp_path, SETTINGS).open(CONFIG)
+    assert (tmp_path / "tokens").exists()  # of the same settings
+    TrainingRun(tmp_path, SETTINGS).open({**CONFIG, "d_model": 16})
+    assert not (tmp_path / "tokens").exists()
+    assert json.loads((tmp_path / "config.json").read_text("utf-8"))["d_model"] == 16
+
+
+def test_a_refused_start_leaves_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no run"):
+        TrainingRun(tmp_path / "run", SETTINGS).open(CONFIG, resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+OWNER = """
+import sys
+from keras_transformer.files import FolderLock
+lock = FolderLock(sys.argv[1])
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_process_owns_a_run_until_it_ends_however_it_ends(tmp_path):
+    TrainingRun(tmp_path, SETTINGS).open(CONFIG)
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout.readline() == "locked\n"
+        for arguments in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(BlockingIOError, match=f"{tmp_path} belongs to another process"):
+                TrainingRun(tmp_path, SETTINGS).open(CONFIG, **arguments)
+        owner.kill()
+    with TrainingRun(tmp_path, SETTINGS) as run:
+        run.open(CONFIG, resume=True)
+        with pytest.raises(BlockingIOError):
+            TrainingRun(tmp_path, SETTINGS).open(CONFIG, resume=True)
+    TrainingRun(tmp_path, SETTINGS).open(CONFIG, resume=True)

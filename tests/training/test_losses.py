@@ -356,3 +356,14 @@ def test_other_backends(backend):
     np.testing.assert_allclose(perplexity, np.exp(reference(logits, labels, label_smoothing=0)[0]), rtol=1e-5)
     np.testing.assert_allclose(accuracy, np.mean((logits.argmax(-1) == labels)[labels != 0]), rtol=1e-6)
     np.testing.assert_allclose(rate, 1.74693e-07, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_counts_for_nothing_counts_for_nothing_even_if_it_is_not_finite(value):
+    logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+    labels = np.array([[1, 2, 0], [3, 0, 0]])
+    expected = LabelSmoothedCrossEntropy()(labels, logits)
+    broken = np.where((labels == 0)[..., None], value, logits)
+    np.testing.assert_array_equal(LabelSmoothedCrossEntropy()(labels, broken), expected)
+    logits[0, 0] = value
+    assert not np.isfinite(LabelSmoothedCrossEntropy()(labels, logits))

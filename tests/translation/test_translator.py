@@ -15,6 +15,7 @@ from keras_transformer.data.token_store import TokenStore
 from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.formats.ctranslate2 import write_ctranslate2
+from keras_transformer.saved_model.signatures import Signatures
 from keras_transformer.training.losses import LabelSmoothedCrossEntropy
 from keras_transformer.transformer import Transformer
 from keras_transformer.translation.ensemble import Ensemble
@@ -326,6 +327,28 @@ def test_learned_positions_limit_the_sentence(translator):
     assert len(one.ids) <= 16
     with pytest.raises(ValueError, match=r"`targets` must fit the model's 16 learned positions.* in number 1"):
         limited.score(["mela"], ["mela toru " * 20])
+
+
+@pytest.mark.parametrize("max_length", [13, 16])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_learned_positions_hold_all_that_fits_them(translator, max_length, jit_compile):
+    """To the last position, though the ids of a batch are padded to multiples."""
+    tokenizer = translator.tokenizer
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2, "feed_forward_dim": 16}
+    model = Transformer(tokenizer.vocabulary_size, **sizes, positions="learned", max_length=max_length)
+    limited = Translator(model, tokenizer, search=BeamSearch(beam_size=2, min_length=99), jit_compile=jit_compile)
+    text = tokenizer.decode(tokenizer.encode(["toru " * 20])[0][: max_length - 1])
+    assert len(tokenizer.encode([text])[0]) == max_length - 1
+    ((one,),) = limited.hypotheses([text], return_alignments=True)
+    assert (len(one.ids), one.truncated) == (max_length, False)
+    assert one.attention.shape == (max_length, max_length)
+    assert limited.score([text], [one.ids])[0].log_probability == pytest.approx(one.log_probability, rel=1e-4)
+    signatures = Signatures(limited.pipeline, 2)
+    served = signatures.alignments(tf.constant([text]))
+    assert served["translation"].numpy()[0].decode() == one.text
+    assert not served["truncated"].numpy().any()
+    score = signatures.score(tf.constant([text]), tf.constant([text]))
+    assert score["num_tokens"].numpy().tolist() == [max_length]
 
 
 def test_one_trace_serves_every_shape(translator):

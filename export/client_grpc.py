@@ -63,7 +63,7 @@ stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(o
 version = None if options.version is None else {"value": options.version}
 spec = {"name": options.model, "signature_name": signature, "version": version}
 while batch := list(itertools.islice(lines, options.batch_size)):
-    text = [line.rstrip(b"\r\n") for _, line in batch]
+    text = [line.rstrip(b"\r\n").removeprefix(b"\xef\xbb\xbf" * (number == 1)) for number, line in batch]  # no BOM
     tensor = {"dtype": 7, "tensor_shape": {"dim": [{"size": len(text)}]}, "string_val": text}  # 7 is DT_STRING
     try:
         request = predict_pb2.PredictRequest(model_spec=spec, inputs={"text": tensor})

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import sys
-import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -70,7 +69,8 @@ url = f"{options.url.rstrip('/')}/v1/models/{urllib.parse.quote(options.model, s
 sys.stdout.reconfigure(encoding="utf-8")
 lines = enumerate(map(os.fsencode, options.text) if options.text else sys.stdin.buffer, 1)
 while batch := list(itertools.islice(lines, options.batch_size)):
-    rows, status, message = predict(url, signature, [line.rstrip(b"\r\n") for _, line in batch], options.timeout)
+    text = [line.rstrip(b"\r\n").removeprefix(b"\xef\xbb\xbf" * (number == 1)) for number, line in batch]  # no BOM
+    rows, status, message = predict(url, signature, text, options.timeout)
     if status:
         print(f"lines {batch[0][0]} to {batch[-1][0]}: {message}", file=sys.stderr)
         sys.exit(status)

@@ -348,7 +348,7 @@ def test_fit_with_and_without_xla():
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
 def test_twenty_steps_in_mixed_precision(policy):
     model = make(dtype=policy, **SHALLOW)
     losses = teach(model, 20, jit_compile=False)

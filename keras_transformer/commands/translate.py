@@ -22,6 +22,7 @@ import tyro
 
 from keras_transformer.commands import INTERRUPTED, PROGRAM, Float, Integer, option_name
 from keras_transformer.commands.exported import load_export
+from keras_transformer.data.corpora import NotTextError, text_start
 from keras_transformer.files import exported_versions
 from keras_transformer.start_up import start_tensorflow
 
@@ -92,7 +93,10 @@ class Translate:
                 loaded = self.load()
             except (ValueError, OSError) as error:
                 sys.exit(f"{PROGRAM}: error: {error}")
-            self.run(*loaded)
+            try:
+                self.run(*loaded)
+            except NotTextError as error:
+                sys.exit(f"{PROGRAM}: error: {error}")
 
     # === The model ===
 
@@ -166,9 +170,9 @@ class Translate:
     def run(self, hypotheses_of, limit):
         """Translate; takes what `load` returns."""
         notes = _Notes()
-        lines = enumerate(sys.stdin.buffer, 1)
         try:
             with _progress_bar() as progress:
+                lines = enumerate(_lines_of(sys.stdin.buffer), 1)
                 while chunk := list(itertools.islice(lines, self.chunk_lines)):
                     sentences = [_decode(line, number, notes) for number, line in chunk]
                     # The loop variable's value of now: `update` takes what is new.
@@ -220,6 +224,17 @@ class _Notes:
             )
             count = f"{len(numbers)} lines" if len(numbers) > 1 else "1 line"
             print(f"{PROGRAM}: {what}: {count} ({shown})", file=sys.stderr)
+
+
+def _lines_of(stream):
+    """The lines of standard input, past a byte order mark.
+
+    Raises:
+        NotTextError: if it is no UTF-8 text.
+    """
+    for first in itertools.islice(stream, 1):
+        yield text_start("Standard input", first, "one")
+    yield from stream
 
 
 def _decode(line, number, notes):

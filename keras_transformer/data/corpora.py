@@ -19,8 +19,19 @@ MAX_LINE_BYTES = 1_000_000
 NUM_REPORTED_ROWS = 5
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _GZIP_MAGIC = b"\x1f\x8b"
+# What files that are no UTF-8 text begin with; of two that fit, the longer one stands first.
+_OTHER_FORMATS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    _GZIP_MAGIC: "compressed with gzip",
+    b"\xfd7zXZ\x00": "compressed with xz",
+    b"BZh": "compressed with bzip2",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"PK\x03\x04": "a zip archive",
+}
 _BLOCK_BYTES = 1 << 20
 
 BOTH_EMPTY = "both sides empty"
@@ -227,6 +238,22 @@ def _pairs(rows: Iterator[tuple[bytes, bytes]], report: CorpusReport) -> Iterato
         yield source, target
 
 
+class NotTextError(ValueError):
+    """What should be UTF-8 text is something else."""
+
+
+def text_start(argument: str, start: bytes, name: str | os.PathLike) -> bytes:
+    """Return the first bytes of a text without a byte order mark.
+
+    Raises:
+        NotTextError: if they show that it is no UTF-8 text.
+    """
+    for magic, kind in _OTHER_FORMATS.items():
+        if start.startswith(magic):
+            raise NotTextError(f"{argument} must be UTF-8 text. Received: {name}, which is {kind}")
+    return start.removeprefix(_BYTE_ORDER_MARK)
+
+
 def _existing_file(argument: str, path: str | os.PathLike) -> Path:
     path = Path(path)
     if not path.is_file():
@@ -249,9 +276,7 @@ def _count_lines(argument: str, path: Path) -> int:
     """Number of lines, where text after the last line feed is a line too."""
     try:
         with _open(path) as file:
-            start = file.read(2)
-            if start in _UTF16_MARKS:
-                raise ValueError(f"{argument} must be UTF-8 text. Received: {path}, which is UTF-16")
+            start = text_start(argument, file.read(_BLOCK_BYTES), path)
             count, last = start.count(b"\n"), start[-1:] or b"\n"
             while block := file.read(_BLOCK_BYTES):
                 count += block.count(b"\n")

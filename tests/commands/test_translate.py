@@ -1,9 +1,12 @@
 """The command: options, formats and reports in this process; pipes and signals in processes of their own."""
 
+import bz2
 import dataclasses
+import gzip
 import inspect
 import io
 import json
+import lzma
 import re
 import signal
 import subprocess
@@ -15,6 +18,7 @@ import tensorflow as tf
 
 from keras_transformer.__main__ import main
 from keras_transformer.commands.translate import Translate
+from keras_transformer.data.corpora import NotTextError
 from keras_transformer.decoding import BeamSearch, Sampling
 from keras_transformer.saved_model.writer import write_saved_model
 from keras_transformer.translation.translator import Hypothesis, Translator
@@ -117,6 +121,25 @@ def test_invalid_bytes_are_read_and_reported(translate):
     output, errors = translate(b"ok\n\xff b\n\xc3\xa4\na\xe2\x82\n", shout, chunk_lines=2)
     assert output == "OK\n\ufffd B\nÄ\nA\ufffd\n"
     assert errors == "keras-transformer: invalid UTF-8, read as U+FFFD: 2 lines (2, 4)\n"
+
+
+def test_a_byte_order_mark_is_no_text(translate):
+    assert translate(b"\xef\xbb\xbfa\nb\n", shout) == ("A\nB\n", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ("a\nb\n".encode("utf-16"), "UTF-16"),
+        ("a\nb\n".encode("utf-32"), "UTF-32"),
+        (gzip.compress(b"a\nb\n"), "compressed with gzip"),
+        (lzma.compress(b"a\nb\n"), "compressed with xz"),
+        (bz2.compress(b"a\nb\n"), "compressed with bzip2"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_name(translate, data, kind):
+    with pytest.raises(NotTextError, match=f"Standard input must be UTF-8 text.*{kind}"):
+        translate(data, shout)
 
 
 def test_reports_show_the_first_lines(translate):

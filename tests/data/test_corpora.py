@@ -1,7 +1,9 @@
 """Corpora are compared with a plain reading of the same bytes, rule by rule."""
 
+import bz2
 import gzip
 import itertools
+import lzma
 
 import pytest
 from hypothesis import given, settings
@@ -101,6 +103,22 @@ def test_empty_corpus_is_an_error(write, content):
 def test_utf16_is_an_error(write, encoding):
     with pytest.raises(ValueError, match=r"target must be UTF-8 text.*UTF-16"):
         ParallelFiles(*write(b"a\n", "\ufeffx\n".encode(encoding)))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("a\n".encode("utf-32"), "UTF-32"),
+        (lzma.compress(b"a\n"), "compressed with xz"),
+        (bz2.compress(b"a\n"), "compressed with bzip2"),
+        (b"\x28\xb5\x2f\xfd rest", "compressed with zstd"),
+        (b"PK\x03\x04 rest", "a zip archive"),
+        (gzip.compress(gzip.compress(b"a\n")), "compressed with gzip"),
+    ],
+)
+def test_other_formats_are_refused_by_name(write, content, kind):
+    with pytest.raises(ValueError, match=rf"source must be UTF-8 text\. Received: .*, which is {kind}"):
+        ParallelFiles(*write(content, b"x\n"))
 
 
 SOURCE_ROWS = b"a\n\n \t\nd\n\xff\nf\xc0\x80\n\xed\xa0\x80\n" + "\u3000\n".encode() + b"i\n"

@@ -203,7 +203,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(alpha):
     ("options", "seed"),
     [
         ({"beam_size": 1, "length_penalty": 2.0}, 1),
-        ({"beam_size": 2, "num_hypotheses": 2, "length_penalty": -0.5}, 2),
+        pytest.param({"beam_size": 2, "num_hypotheses": 2, "length_penalty": -0.5}, 2, marks=pytest.mark.slow),
         ({"beam_size": 3, "num_hypotheses": 3, "length_penalty": 1.0, "repetition_penalty": 1.5}, 3),
         ({"beam_size": 4, "num_hypotheses": 4, "min_length": 3, "no_repeat_ngram_size": 2, "blocked_ids": (A,)}, 4),
         ({"beam_size": 8, "num_hypotheses": 8, "length_penalty": 0.0}, 5),

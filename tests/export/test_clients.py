@@ -139,6 +139,11 @@ def test_any_bytes(client):
     assert client("--signature", "two_lines", lines=b"\x00\n") == ("\x00 \x00\n", [], 0)
 
 
+def test_a_byte_order_mark_is_no_text(client):
+    mark = b"\xef\xbb\xbf"
+    assert client(lines=mark + b"a\n" + mark + b"b\n") == ("A\n\ufeffB\n", [], 0)
+
+
 def test_arguments_instead_of_lines(client):
     assert client("one", "", "zwölf", b"\xff", lines=b"not read") == ("ONE\n\nZWÖLF\n\ufffd\n", [], 0)
 

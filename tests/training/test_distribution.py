@@ -365,6 +365,7 @@ def test_xla_compiles_once_for_each_shape(tmp_path):
     assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == 4
 
 
+@pytest.mark.slow  # tests/layers/test_dropout.py has the replicas
 def test_dropout_differs_by_replica_and_micro_batch_and_repeats(replicas, tmp_path):
     answer, _ = replicas.ask("dropout_by_replica")
     first, second = np.array(answer["outputs"])

@@ -137,11 +137,13 @@ class Stack(SequenceLayer):
         num_layers: number of copies, N in the paper (6 in its base model).
 
     Raises:
-        ValueError: if `num_layers` is not positive.
+        ValueError: if `num_layers` is not positive, or `layer` is of another kind.
     """
 
     def __init__(self, layer, num_layers, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(layer, TransformerLayer):
+            raise ValueError(f"`layer` must be an `EncoderLayer` or a `DecoderLayer`. Received: {layer!r}")
         if num_layers < 1:
             raise ValueError(f"`num_layers` must be positive. Received: num_layers={num_layers}")
         self.num_layers = num_layers
@@ -185,6 +187,8 @@ class EncoderLayer(TransformerLayer):
         inputs: tensor [B, S, D].
         mask: what may be attended to, True = may: real tokens [B, S], or for each query [B, S, S]. Keras fills it in
             when `inputs` carries an implicit mask; an explicit argument wins.
+        use_causal_mask: whether each position sees none that comes after it, as in a model without an encoder.
+            Defaults to `False`.
         training: whether to drop.
 
     Returns:
@@ -198,11 +202,18 @@ class EncoderLayer(TransformerLayer):
         self._build_attention("self_attention", inputs_shape, inputs_shape)
         self._build_feed_forward(inputs_shape)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs, mask=None, use_causal_mask=False, training=None):
         token_mask, attention_mask = split_mask(mask)
 
         def attend(x):
-            return self.self_attention(x, x, value_mask=token_mask, attention_mask=attention_mask, training=training)
+            return self.self_attention(
+                x,
+                x,
+                value_mask=token_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                training=training,
+            )
 
         def feed_forward(x):
             return self.feed_forward(x, training=training)
@@ -222,7 +233,7 @@ class Encoder(Stack):
 
     Call arguments:
         inputs: tensor [B, S, D], embedded tokens.
-        mask: as for `EncoderLayer`.
+        mask, use_causal_mask: as for `EncoderLayer`.
         training: whether to drop.
 
     Returns:
@@ -232,8 +243,8 @@ class Encoder(Stack):
     def build(self, inputs_shape):
         super().build(inputs_shape)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs, mask=None, use_causal_mask=False, training=None):
         outputs = inputs
         for layer in self.layers:
-            outputs = layer(outputs, mask=mask, training=training)
+            outputs = layer(outputs, mask=mask, use_causal_mask=use_causal_mask, training=training)
         return self.final_norm(outputs) if self.norm_first else outputs

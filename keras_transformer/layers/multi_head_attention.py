@@ -63,8 +63,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if a size is not positive, the query's width is not divisible by `num_heads` while `key_dim` is
-            unset, a mask has the wrong rank, `cache` comes without `cache_index`, or a write does not fit the cache
-            (seen only where its index and lengths are Python integers).
+            unset, a mask has the wrong rank or length, `cache` comes without `cache_index`, or a write does not fit the
+            cache (seen only where its index and lengths are Python integers).
     """
 
     def __init__(
@@ -149,7 +149,8 @@ class MultiHeadAttention(keras.layers.Layer):
             projected = {name: _join_slots(cached) for name, cached in cache.items()}
             value_mask = key_mask = None  # they cover this call's positions, not the cache's
 
-        mask = _combine_masks(value_mask, key_mask, attention_mask)
+        num_keys = projected["key"].shape[2]
+        mask = _combine_masks(num_keys, value_mask=value_mask, key_mask=key_mask, attention_mask=attention_mask)
         if use_causal_mask:
             start = 0 if cache is None else cache_index
             causal = causal_mask(ops.shape(queries)[2], ops.shape(projected["key"])[2], start)[:, None]  # [1, 1, T, S]
@@ -247,15 +248,17 @@ def _softmax(scores):
     return ops.softmax(scores, axis=-1)
 
 
-def _combine_masks(value_mask, key_mask, attention_mask):
-    """Merge the masks to one boolean tensor that broadcasts to [B, H, T, S], or None."""
+def _combine_masks(num_keys, **masks):
+    """Merge the masks, by name, to one boolean tensor that broadcasts to [B, H, T, S], or None."""
     combined = None
-    for name, mask in (("value_mask", value_mask), ("key_mask", key_mask), ("attention_mask", attention_mask)):
+    for name, mask in masks.items():
         if mask is None:
             continue
         ranks = (3, 4) if name == "attention_mask" else (2,)
         if len(mask.shape) not in ranks:
             raise ValueError(f"`{name}` must have rank {' or '.join(map(str, ranks))}. Received: shape {mask.shape}")
+        if None not in (num_keys, mask.shape[-1]) and mask.shape[-1] not in (1, num_keys):
+            raise ValueError(f"`{name}` must cover {num_keys} keys. Received: shape {tuple(mask.shape)}")
         mask = ops.cast(mask, "bool")
         if len(mask.shape) == 2:
             mask = mask[:, None, None, :]

@@ -307,4 +307,5 @@ def _numbers_of_best(result):
 
 
 def _finite(scores):
-    return tf.maximum(scores, tf.float32.min)
+    """Scores without infinities; what is no number, of a model with broken weights, counts as the lowest."""
+    return tf.where(tf.math.is_nan(scores), tf.float32.min, tf.maximum(scores, tf.float32.min))

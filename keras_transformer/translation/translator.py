@@ -160,11 +160,12 @@ class Translator:
             A blank sentence has a single empty one (samples: as many as others).
 
         Raises:
-            TypeError: if `sentences` is a single string.
+            TypeError: if `sentences` is not a list of strings.
+            FloatingPointError: if the model's logits are not finite.
             ValueError: if another argument does not have one entry for each sentence, or a prefix or constraint holds
                 ids that mark padding, start or end, or lie outside of the vocabulary.
         """
-        sentences = _checked_list("sentences", sentences)
+        sentences = _checked_texts("sentences", sentences)
         search = self.search if search is None else search
         if return_alignments:
             attention_layer = self.pipeline.attention_layer(attention_layer)
@@ -208,7 +209,7 @@ class Translator:
         Raises:
             TypeError, ValueError: as for `hypotheses`; also if a side is longer than learned positions.
         """
-        sentences = _checked_list("sentences", sentences)
+        sentences = _checked_texts("sentences", sentences)
         sources = [[*ids, END_ID] for ids in self.tokenizer.encode(sentences)]
         targets = [
             [*self.tokenizer.encode([target])[0], END_ID] if isinstance(target, str) else [int(id) for id in target]
@@ -289,6 +290,8 @@ class Translator:
             return search_ids(self.pipeline.padded(sources, **multiple, end_mark=True), **arguments)
 
         result = self._run_graph((search, max_length, *inputs), run, inputs)
+        if np.isnan(result.scores).any() or np.isnan(result.log_probabilities).any():
+            raise FloatingPointError("The logits of `model` are not finite: its weights are broken")
         return [
             [
                 self._hypothesis(*(part[row, place] for part in result))
@@ -385,6 +388,14 @@ def _checked_list(name, values):
     if isinstance(values, (str, bytes)):
         raise TypeError(f"`{name}` must be a list of strings. Received: {values!r}")
     return list(values)
+
+
+def _checked_texts(name, values):
+    values = _checked_list(name, values)
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, str):
+            raise TypeError(f"`{name}` must be a list of strings. Received: {value!r} as number {number}")
+    return values
 
 
 def _per_sentence(name, values, sentences):

@@ -169,3 +169,36 @@ def test_layers_take_the_precision_of_the_stack():
     stack = Encoder(EncoderLayer(2, 16), 2, dtype="mixed_bfloat16")
     assert {layer.dtype_policy.name for layer in stack.layers} == {"mixed_bfloat16"}
     assert keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(stack)).compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: EncoderLayer(2, 16), lambda: Encoder(EncoderLayer(2, 16), 2)], ids=["one", "two"]
+)
+def test_a_causal_mask_hides_what_comes_later(make, randomize):
+    layer = make()
+    layer.build(INPUTS.shape)
+    randomize(layer)
+    outputs = layer(INPUTS, mask=MASK, use_causal_mask=True)
+    lower = np.tril(np.ones((5, 5), bool))
+    np.testing.assert_array_equal(outputs, layer(INPUTS, mask=lower & MASK[:, None]))
+    changed = INPUTS.copy()
+    changed[:, 3:] = 9.0
+    np.testing.assert_allclose(
+        layer(changed, use_causal_mask=True)[:, :3], layer(INPUTS, use_causal_mask=True)[:, :3], atol=1e-6
+    )
+
+
+def test_a_decoder_only_model_of_any_length():
+    ids = keras.Input((None,), dtype="int32")
+    embedding = PositionalEmbedding(11, 8, dropout=0.0)
+    vectors = Encoder(EncoderLayer(2, 16, dropout=0.0), 2)(embedding(ids), use_causal_mask=True)
+    model = keras.Model(ids, embedding(vectors, reverse=True))
+    for length in (3, 6):
+        batch = RNG.integers(1, 11, size=(2, length))
+        assert model(batch).shape == (2, length, 11)
+        np.testing.assert_allclose(model(batch)[:, :2], model(batch[:, :2]), atol=1e-5)
+
+
+def test_a_stack_of_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"`layer` must be an `EncoderLayer` or a `DecoderLayer`\. Received: <Dense"):
+        Encoder(keras.layers.Dense(8), 2)

@@ -407,3 +407,12 @@ def test_symbolic_weights_output():
     assert weights.shape[1] == 2
     assert len(weights.shape) == 4
     assert ops.shape(outputs)[-1] == 8
+
+
+@pytest.mark.parametrize(
+    "masks", [{"value_mask": VALUE_MASK[:, :5]}, {"key_mask": VALUE_MASK[:, :5]}, {"attention_mask": MASK[:, :, :5]}]
+)
+def test_a_mask_of_another_length_is_refused(masks):
+    (name,) = masks
+    with pytest.raises(ValueError, match=rf"`{name}` must cover 6 keys\. Received: shape \(2,"):
+        MultiHeadAttention(2)(QUERY, VALUE, **masks)

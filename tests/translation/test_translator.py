@@ -390,3 +390,23 @@ def test_save_and_load(translator, tmp_path):
     (tmp_path / "run" / "tokenizer.model").unlink()
     with pytest.raises(FileNotFoundError, match=r"`directory` must hold tokenizer\.model"):
         Translator.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [None, b"mela", 3])
+def test_sentences_that_are_no_strings_are_named(translator, value):
+    for call in (translator.translate, lambda sentences: translator.score(sentences, ["a", "b"])):
+        with pytest.raises(TypeError, match=f"`sentences` must be a list of strings.*{value!r} as number 2"):
+            call(["mela", value])
+
+
+def test_a_broken_model_says_so(translator):
+    model = Transformer.from_config(translator.model.get_config())
+    model.set_weights([np.full(weight.shape, np.nan) for weight in model.get_weights()])
+    broken = Translator(model, translator.tokenizer, max_extra_tokens=2)
+    for search in (GREEDY, NBEST, Sampling()):
+        with pytest.raises(FloatingPointError, match="logits of `model` are not finite"):
+            broken.translate(["mela toru"], search=search)
+    served = Signatures(broken.pipeline, 2)
+    for outputs in (served.n_best(tf.constant(["mela"])), served.score(tf.constant(["mela"]), tf.constant(["toru"]))):
+        for values in outputs.values():
+            assert values.dtype != tf.float32 or np.isfinite(values).all()

@@ -1,7 +1,6 @@
 """From text to text: the model, the tokenizer and the search together."""
 
 import functools
-import itertools
 import os
 import warnings
 import zlib
@@ -21,6 +20,7 @@ from keras_transformer.translation.batching import (
     max_batch_rows,
     run_by_length,
 )
+from keras_transformer.translation.graphs import Graphs, ragged
 from keras_transformer.translation.pipeline import Pipeline
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 
@@ -101,7 +101,7 @@ class Translator:
             max_source_tokens=max_source_tokens,
         )
         self.jit_compile = jit_compile
-        self._graphs = {}
+        self._graphs = Graphs()
 
     model = _of_pipeline("model", "The model, or the `Ensemble`.")
     tokenizer = _of_pipeline("tokenizer", "The tokenizer.")
@@ -229,10 +229,10 @@ class Translator:
 
         def score_batch(rows):
             pair = {
-                "sources": _ragged([sources[row] for row in rows]),
-                "targets": _ragged([targets[row] for row in rows]),
+                "sources": ragged([sources[row] for row in rows]),
+                "targets": ragged([targets[row] for row in rows]),
             }
-            scores = self._run_graph("score", score, pair)
+            scores = self._graphs.run("score", score, pair)
             return [_target_score(targets[row], scored) for row, scored in zip(rows, scores, strict=True)]
 
         lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
@@ -271,9 +271,9 @@ class Translator:
             max_length = -(-longest // _XLA_MULTIPLE) * _XLA_MULTIPLE
             blank = [[]] * ((1 << (num_rows - 1).bit_length()) - num_rows)
             sources, prefixes, constraints = sources + blank, prefixes + blank, constraints + blank
-        inputs = {"sources": _ragged(sources)}
+        inputs = {"sources": ragged(sources)}
         if any(prefixes):
-            inputs["prefixes"] = _ragged(prefixes)
+            inputs["prefixes"] = ragged(prefixes)
         if any(constraints):
             inputs["constraint_ids"] = tf.ragged.constant(constraints, "int32", ragged_rank=2).to_tensor(PAD_ID)
         if search.needs_seeds:
@@ -289,7 +289,7 @@ class Translator:
                 arguments["prefix_ids"] = self.pipeline.padded(prefixes, **multiple)
             return search_ids(self.pipeline.padded(sources, **multiple, end_mark=True), **arguments)
 
-        result = self._run_graph((search, max_length, *inputs), run, inputs)
+        result = self._graphs.run((search, max_length, *inputs), run, inputs)
         if np.isnan(result.scores).any() or np.isnan(result.log_probabilities).any():
             raise FloatingPointError("The logits of `model` are not finite: its weights are broken")
         return [
@@ -300,15 +300,6 @@ class Translator:
             ]
             for row in range(num_rows)
         ]
-
-    def _run_graph(self, key, function, inputs):
-        """Run a function of named tensors as a graph, traced once for each key, for any sizes; NumPy comes out."""
-        if key not in self._graphs:
-            signature = [tf.nest.map_structure(_of_any_size, inputs)]
-            self._graphs[key] = tf.function(
-                lambda inputs: function(**inputs), input_signature=signature, autograph=False
-            )
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), self._graphs[key](inputs))
 
     def _hypothesis(self, ids, length, log_probability, score, finished):
         ids = tuple(int(token) for token in ids[:length])
@@ -329,8 +320,8 @@ class Translator:
 
         def align_batch(rows):
             columns = zip(*(pairs[row] for row in rows), strict=True)
-            inputs = dict(zip(("sources", "targets"), map(_ragged, columns), strict=True))
-            return zip(*self._run_graph(("align", layer, head), align, inputs), strict=True)
+            inputs = dict(zip(("sources", "targets"), map(ragged, columns), strict=True))
+            return zip(*self._graphs.run(("align", layer, head), align, inputs), strict=True)
 
         lengths = [max(len(source) + 1, len(target)) for source, target in pairs]
         aligned = run_by_length(align_batch, lengths, MAX_SCORED_TOKENS)
@@ -361,19 +352,6 @@ class Translator:
         from keras_transformer.pretrained import load_translator
 
         return load_translator(path, *more, translator_class=cls, **arguments)
-
-
-def _ragged(rows):
-    """Rows of ids as a ragged tensor [B, (T)]."""
-    ids = np.fromiter(itertools.chain.from_iterable(rows), "int32")
-    return tf.RaggedTensor.from_row_lengths(ids, [len(row) for row in rows], validate=False)
-
-
-def _of_any_size(tensor):
-    """The specification of tensors like one that differ in their sizes."""
-    if isinstance(tensor, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None, None], tensor.dtype)
-    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
 
 
 def _target_score(target, scored):

@@ -133,7 +133,7 @@ class Signatures:
             scores = tf.where(target_ids == PAD_ID, 0.0, _finite(scores))
             width = tf.cast(targets.bounding_shape(axis=1, out_type=tf.int32) + 1, tf.int32)  # without the padding
             return {
-                "log_probability": tf.reduce_sum(scores, axis=1),
+                "log_probability": _finite(tf.reduce_sum(scores, axis=1)),
                 "num_tokens": tf.cast(targets.row_lengths(), tf.int32) + 1,
                 "tokens": target_ids[:, :width],
                 "token_log_probabilities": scores[:, :width],

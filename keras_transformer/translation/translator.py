@@ -224,16 +224,10 @@ class Translator:
                         f"Received: {len(ids)} tokens in number {index + 1}"
                     )
 
-        def score(sources, targets):
-            return self.pipeline.token_log_probabilities(self.pipeline.padded(sources), self.pipeline.padded(targets))
-
         def score_batch(rows):
-            pair = {
-                "sources": ragged([sources[row] for row in rows]),
-                "targets": ragged([targets[row] for row in rows]),
-            }
-            scores = self._graphs.run("score", score, pair)
-            return [_target_score(targets[row], scored) for row, scored in zip(rows, scores, strict=True)]
+            wanted = [targets[row] for row in rows]
+            inputs = {"sources": ragged([sources[row] for row in rows]), "targets": ragged(wanted)}
+            return map(_target_score, wanted, self._graphs.run("score", self._score_rows, inputs))
 
         lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
         return run_by_length(score_batch, lengths, MAX_SCORED_TOKENS)
@@ -290,8 +284,8 @@ class Translator:
             return search_ids(self.pipeline.padded(sources, **multiple, end_mark=True), **arguments)
 
         result = self._graphs.run((search, max_length, *inputs), run, inputs)
-        if np.isnan(result.scores).any() or np.isnan(result.log_probabilities).any():
-            raise FloatingPointError("The logits of `model` are not finite: its weights are broken")
+        if (result.scores[:num_rows, 0] == -np.inf).any():  # constraints that cannot be met, or
+            self._check_logits(sources[:num_rows])
         return [
             [
                 self._hypothesis(*(part[row, place] for part in result))
@@ -300,6 +294,17 @@ class Translator:
             ]
             for row in range(num_rows)
         ]
+
+    def _check_logits(self, sources):
+        """Raise an error if the model's logits are not finite."""
+        sources = [[*source, END_ID] for source in sources]
+        inputs = {"sources": ragged(sources), "targets": ragged([[END_ID]] * len(sources))}
+        if not np.isfinite(self._graphs.run("score", self._score_rows, inputs)).all():
+            raise FloatingPointError("The logits of `model` are not finite: its weights are broken")
+
+    def _score_rows(self, sources, targets):
+        """Log-probabilities of the tokens of targets, in the graph; end marks are there."""
+        return self.pipeline.token_log_probabilities(self.pipeline.padded(sources), self.pipeline.padded(targets))
 
     def _hypothesis(self, ids, length, log_probability, score, finished):
         ids = tuple(int(token) for token in ids[:length])

@@ -136,6 +136,7 @@ def test_a_byte_order_mark_is_no_text(translate):
         (lzma.compress(b"a\nb\n"), "compressed with xz"),
         (bz2.compress(b"a\nb\n"), "compressed with bzip2"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_text_is_refused_by_name(translate, data, kind):
     with pytest.raises(NotTextError, match=f"Standard input must be UTF-8 text.*{kind}"):

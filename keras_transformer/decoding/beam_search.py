@@ -4,12 +4,10 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_transformer.decoding.beam_records import Continuations, RowInputs, State
-from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
-from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
+from keras_transformer.decoding.beam_records import Continuations, RowInputs, State, best_possible_score, length_penalty
+from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds, log_normalizer
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.search import Search, SearchResult
-from keras_transformer.decoding.top_k import log_normalizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

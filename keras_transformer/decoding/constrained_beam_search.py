@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from keras_transformer.decoding.beam_records import Continuations, Phrases
 from keras_transformer.decoding.beam_search import BeamSearch
-from keras_transformer.decoding.constraints import IMPOSSIBLE, prefix_token
-from keras_transformer.decoding.top_k import log_normalizer, top_k
+from keras_transformer.decoding.constraints import IMPOSSIBLE, log_normalizer, prefix_token, top_k
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds
+from keras_transformer.decoding.constraints import IMPOSSIBLE, Constraints, SpecialIds, log_normalizer, top_k
 from keras_transformer.decoding.loop import run_blocks, search_limits
 from keras_transformer.decoding.random_numbers import uniform
 from keras_transformer.decoding.search import Search, SearchResult
-from keras_transformer.decoding.top_k import log_normalizer, top_k
 
 # A trained model's nucleus mostly lies within this many tokens, which are much faster to find than a whole order.
 _HEAD = 64

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.decoding.top_k import log_normalizer
+from keras_transformer.decoding.constraints import log_normalizer
 from keras_transformer.translation.alignment import align_words
 from keras_transformer.translation.ensemble import Ensemble
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID

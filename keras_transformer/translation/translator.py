@@ -17,10 +17,11 @@ from keras_transformer.files import MODEL_FILE, TOKENIZER_FILE, replaced
 from keras_transformer.translation.batching import (
     MAX_BATCH_TOKENS,
     MAX_SCORED_TOKENS,
+    Graphs,
     max_batch_rows,
+    ragged,
     run_by_length,
 )
-from keras_transformer.translation.graphs import Graphs, ragged
 from keras_transformer.translation.pipeline import Pipeline
 from keras_transformer.vocabulary import END_ID, PAD_ID, START_ID
 

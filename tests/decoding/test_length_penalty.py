@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from keras_transformer.decoding.length_penalty import best_possible_score, length_penalty
+from keras_transformer.decoding.beam_records import best_possible_score, length_penalty
 
 # float32 takes a power of up to (205 / 6) ** 3 with this relative error at most.
 ROUNDING = 1e-6

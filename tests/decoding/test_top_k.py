@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding.top_k import log_normalizer, top_k
+from keras_transformer.decoding.constraints import log_normalizer, top_k
 
 # Small ones; ones that many sizes of block divide; prime ones; five blocks of 251 and two of 1,009; one below and above
 # the width from which blocks are used.

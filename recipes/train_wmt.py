@@ -252,7 +252,7 @@ def build_model(config, vocabulary_size):
 
 def learning_rate_schedule(config, model):
     """The learning rate over the updates."""
-    peak = config.peak_learning_rate or (model.get_config()["d_model"] * config.warmup_steps) ** -0.5
+    peak = config.peak_learning_rate or (model.get_config()["d_model"] * max(config.warmup_steps, 1)) ** -0.5
     if config.schedule == "cosine":
         return kt.CosineSchedule(peak, config.train_steps, config.warmup_steps, config.final_fraction)
     if config.schedule == "constant":

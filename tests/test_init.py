@@ -47,11 +47,14 @@ def saved_model(tmp_path_factory):
     [
         "import keras, keras_transformer",
         "import keras_transformer, keras",
-        "import keras; from keras_transformer.masks import padding_mask",
-        "from keras_transformer.masks import padding_mask; import keras",
+        pytest.param("import keras; from keras_transformer.masks import padding_mask", marks=pytest.mark.slow),
+        pytest.param("from keras_transformer.masks import padding_mask; import keras", marks=pytest.mark.slow),
         "from keras_transformer.layers import Encoder; import keras",
-        "from keras_transformer import Encoder; import keras",
-        "from keras_transformer.training.losses import LabelSmoothedCrossEntropy; import keras",
+        pytest.param("from keras_transformer import Encoder; import keras", marks=pytest.mark.slow),
+        pytest.param(
+            "from keras_transformer.training.losses import LabelSmoothedCrossEntropy; import keras",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_keras_loads_a_model_when_the_package_is_imported_and_nothing_else(imports, saved_model):

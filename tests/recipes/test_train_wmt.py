@@ -155,6 +155,7 @@ def refuse(recipe, flags):
         (["--beam-size", "0"], "beam_size must be positive. Received: beam_size=0"),
         (["--num-encoder-layers", "0"], "num_layers must be positive"),
         (["--warmup-steps", "0"], "warmup_steps"),
+        (["--preset", "base", "--warmup-steps", "0"], "warmup_steps"),
     ],
 )
 def test_what_a_part_refuses_is_refused_before_text_is_read(recipe, flags, message):

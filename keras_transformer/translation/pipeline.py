@@ -78,12 +78,14 @@ class Pipeline:
         Returns:
             int32 [B, T'], padded.
         """
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        ids = tf.pad(ids.to_tensor(PAD_ID), [[0, 0], [0, int(end_mark)]], constant_values=PAD_ID)
+        width = tf.shape(ids)[1]
         if end_mark:
-            ids = tf.concat([ids, tf.fill([ids.nrows(), 1], END_ID)], axis=1)
-        ids = ids.to_tensor(PAD_ID)
-        missing = -tf.shape(ids)[1] % multiple
+            ids = tf.where(tf.range(width) == lengths[:, None], END_ID, ids)
+        missing = -width % multiple
         if self.model.max_length is not None:
-            missing = tf.clip_by_value(self.model.max_length - tf.shape(ids)[1], 0, missing)
+            missing = tf.clip_by_value(self.model.max_length - width, 0, missing)
         return tf.pad(ids, [[0, 0], [0, missing]], constant_values=PAD_ID)
 
     @tf.autograph.experimental.do_not_convert

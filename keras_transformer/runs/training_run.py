@@ -16,9 +16,10 @@ from keras_transformer.files import (
     EXPORT_FOLDER,
     LOGS_FOLDER,
     METRICS_FILE,
-    MODEL_FILE,
     PICTURE_FILE,
     RESULTS_FILE,
+    TOKENIZER_FILE,
+    TOKENS_FOLDER,
     TRANSLATIONS_FILE,
     FolderLock,
     empty_folder,
@@ -39,6 +40,8 @@ from keras_transformer.training.moving_average import EvaluateAveragedWeights, a
 from keras_transformer.translation.translator import Translator
 
 _NUM_EXAMPLES = 5
+# All that a run holds before it trains.
+_PREPARED = {CONFIG_FILE, TOKENIZER_FILE, TOKENS_FOLDER}
 # Logs of an evaluation that only the chief of several workers computes.
 _CHIEF_SCORES = ("val_bleu", "val_chrf")
 
@@ -124,13 +127,13 @@ class TrainingRun:
         """Empty the directory, if that is asked for or loses nothing."""
         if overwrite and not is_run:
             raise FileExistsError(f"--overwrite deletes runs only, and {self.directory} holds none")
-        has_trained = (self.directory / CHECKPOINTS_FOLDER).exists() or (self.directory / MODEL_FILE).exists()
-        if not overwrite and (has_trained or not is_run):
+        saved = json.loads((self.directory / CONFIG_FILE).read_text("utf-8")) if is_run else {}
+        only_prepared = "train_steps" in saved and {path.name for path in self.directory.iterdir()} <= _PREPARED
+        if not overwrite and not only_prepared:
             raise FileExistsError(
                 f"run_directory {self.directory} is not empty: pass --resume to go on with the run in it, "
                 "--overwrite to delete it, or another --run-directory"
             )
-        saved = json.loads((self.directory / CONFIG_FILE).read_text("utf-8"))
         if overwrite or saved != config:  # else what was prepared of the text is of use
             empty_folder(self.directory)
 

@@ -114,3 +114,14 @@ def test_one_process_owns_a_run_until_it_ends_however_it_ends(tmp_path):
         with pytest.raises(BlockingIOError):
             TrainingRun(tmp_path, SETTINGS).open(CONFIG, resume=True)
     TrainingRun(tmp_path, SETTINGS).open(CONFIG, resume=True)
+
+
+@pytest.mark.parametrize("config", [{"train_steps": 4}, {"hidden_size": 8}])
+def test_a_folder_that_holds_more_than_a_prepared_run_is_not_emptied_unasked(config, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    if "train_steps" in config:
+        (tmp_path / "model.safetensors").write_text("days of work", "utf-8")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(FileExistsError, match="not empty: pass --resume"):
+        TrainingRun(tmp_path, SETTINGS).open(CONFIG)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
